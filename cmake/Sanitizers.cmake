@@ -1,0 +1,21 @@
+# STAGEWIRE_SANITIZE=address|thread instruments the whole build. -O1 keeps the suite quick with usable stacks.
+if(STAGEWIRE_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g)
+  add_link_options(-fsanitize=address,undefined)
+elseif(STAGEWIRE_SANITIZE STREQUAL "thread")
+  # Asio's fenced blocks use std::atomic_thread_fence, which ThreadSanitizer does not model.
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -O1 -g)
+  add_compile_definitions(ASIO_DISABLE_FENCED_BLOCK)
+  add_link_options(-fsanitize=thread)
+elseif(NOT STAGEWIRE_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "STAGEWIRE_SANITIZE is '${STAGEWIRE_SANITIZE}'; expected 'address', 'thread' or nothing")
+endif()
+
+# The fuzz targets need coverage counters in the code they drive; programs that are not targets ignore them.
+if(STAGEWIRE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "STAGEWIRE_FUZZ needs clang; add -DCMAKE_CXX_COMPILER=clang++-19")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()

@@ -1,0 +1,187 @@
+// The event loop over Asio. One io_context run by one thread; timers are kept in an ordered set of ours over
+// a single Asio timer, so that thousands of deadlines cost one kernel timer.
+#include "base/event_loop.h"
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <atomic>
+#include <map>
+#include <pthread.h>
+#include <signal.h>
+#include <thread>
+#include <utility>
+
+#include "base/fd.h"
+
+namespace stagewire {
+
+namespace {
+
+// The shared part of a watch: Asio's handlers keep it alive, and find out that the watch is gone by `closed`.
+struct WatchState : std::enable_shared_from_this<WatchState> {
+  WatchState(asio::io_context& context, int fd, EventLoop::Task readable, EventLoop::Task writable)
+      : descriptor(context, fd), on_readable(std::move(readable)), on_writable(std::move(writable)) {}
+
+  void arm_read() {
+    if (closed || !reading || read_armed) return;
+    read_armed = true;
+    descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
+                          [self = shared_from_this()](const asio::error_code& error) {
+                            self->read_armed = false;
+                            if (self->closed || error || !self->reading) return;
+                            self->on_readable();
+                            self->arm_read();
+                          });
+  }
+
+  void arm_write() {
+    if (closed || write_armed) return;
+    write_armed = true;
+    descriptor.async_wait(asio::posix::stream_descriptor::wait_write,
+                          [self = shared_from_this()](const asio::error_code& error) {
+                            self->write_armed = false;
+                            if (self->closed || error) return;
+                            self->on_writable();
+                          });
+  }
+
+  asio::posix::stream_descriptor descriptor;
+  EventLoop::Task on_readable;
+  EventLoop::Task on_writable;
+  bool closed = false;
+  bool reading = true;
+  bool read_armed = false;
+  bool write_armed = false;
+};
+
+class Watch final : public FdWatch {
+ public:
+  explicit Watch(std::shared_ptr<WatchState> state) : state_(std::move(state)) { state_->arm_read(); }
+  ~Watch() override {
+    state_->closed = true;
+    // Cancels what is armed and takes the descriptor out of epoll without closing it: it is not ours.
+    state_->descriptor.release();
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void want_write() override { state_->arm_write(); }
+  void want_read(bool on) override {
+    state_->reading = on;
+    if (on) state_->arm_read();
+  }
+
+ private:
+  std::shared_ptr<WatchState> state_;
+};
+
+}  // namespace
+
+struct EventLoop::State {
+  using TimerKey = std::pair<Deadline::Clock::time_point, TimerId>;
+
+  State() : timer(context) {}
+
+  // Sets the kernel timer to the earliest of ours, unless it is set to that or earlier already: then it
+  // fires, finds nothing due and comes back here, which is cheaper than moving it on each change.
+  void arm_timer() {
+    if (timers.empty()) return;
+    const auto earliest = timers.begin()->first.first;
+    if (timer_armed && earliest >= armed_for) return;
+    timer_armed = true;
+    armed_for = earliest;
+    timer.expires_at(earliest);
+    timer.async_wait([this](const asio::error_code& error) {
+      if (error) return;  // moved to an earlier time
+      timer_armed = false;
+      run_due();
+      arm_timer();
+    });
+  }
+
+  void run_due() {
+    const auto now = Deadline::Clock::now();
+    while (!timers.empty() && timers.begin()->first.first <= now) {
+      Task task = std::move(timers.begin()->second);
+      timer_times.erase(timers.begin()->first.second);
+      timers.erase(timers.begin());
+      task();
+    }
+  }
+
+  // Declared before the context: handlers that it destroys may still cancel timers.
+  std::map<TimerKey, Task> timers;
+  std::map<TimerId, Deadline::Clock::time_point> timer_times;
+  TimerId next_timer = 1;
+  bool timer_armed = false;
+  Deadline::Clock::time_point armed_for;
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{asio::make_work_guard(context)};
+  asio::steady_timer timer;
+  std::atomic<std::thread::id> thread_id{};
+  std::thread thread;
+  ForkGuard fork_guard;
+};
+
+EventLoop::EventLoop(const std::string& name) : state_(std::make_unique<State>()) {
+  // Signals are for the application's threads: block all of them while the loop thread is made, so that it
+  // inherits that.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  state_->thread = std::thread([state = state_.get()]() noexcept {
+    state->thread_id = std::this_thread::get_id();
+    state->context.run();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(state_->thread.native_handle(), name.substr(0, 15).c_str());
+}
+
+EventLoop::~EventLoop() {
+  if (state_->fork_guard.forked()) {
+    // The thread exists in the parent alone, and Asio's descriptors were shared with it: leak everything,
+    // touch nothing.
+    static_cast<void>(state_.release());
+    return;
+  }
+  stop();
+}
+
+void EventLoop::post(Task task) {
+  asio::post(state_->context, [task = std::move(task)]() mutable { task(); });
+}
+
+bool EventLoop::on_loop_thread() const noexcept {
+  return std::this_thread::get_id() == state_->thread_id.load(std::memory_order_relaxed);
+}
+
+EventLoop::TimerId EventLoop::call_at(Deadline when, Task task) {
+  const TimerId id = state_->next_timer++;
+  state_->timers.emplace(State::TimerKey{when.at(), id}, std::move(task));
+  state_->timer_times.emplace(id, when.at());
+  state_->arm_timer();
+  return id;
+}
+
+void EventLoop::cancel(TimerId id) {
+  const auto found = state_->timer_times.find(id);
+  if (found == state_->timer_times.end()) return;
+  state_->timers.erase(State::TimerKey{found->second, id});
+  state_->timer_times.erase(found);
+}
+
+std::unique_ptr<FdWatch> EventLoop::watch(int fd, Task on_readable, Task on_writable) {
+  return std::make_unique<Watch>(
+      std::make_shared<WatchState>(state_->context, fd, std::move(on_readable), std::move(on_writable)));
+}
+
+void EventLoop::stop() {
+  if (!state_->thread.joinable()) return;
+  state_->context.stop();
+  state_->thread.join();
+}
+
+}  // namespace stagewire

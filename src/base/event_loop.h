@@ -1,0 +1,62 @@
+// EventLoop: the one thread on which a node's control state lives. Runs posted tasks in order, timers, and
+// callbacks for descriptors that become readable or writable. Built on Asio, which stands in event_loop.cc
+// alone. Owned by the node.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <stagewire/base/deadline.h>
+
+#include "base/unique_function.h"
+
+namespace stagewire {
+
+/// Watches one descriptor. Made, used and destroyed on the loop thread; destroying it ends the callbacks at
+/// once. Does not own the descriptor, which must stay open until the watch is gone.
+class FdWatch {
+ public:
+  virtual ~FdWatch() = default;
+  /// Asks for one call of on_writable when the descriptor can be written. Repeats are merged.
+  virtual void want_write() = 0;
+  /// Stops or resumes the calls of on_readable.
+  virtual void want_read(bool on) = 0;
+};
+
+class EventLoop {
+ public:
+  using Task = UniqueFunction<void()>;
+  using TimerId = std::uint64_t;
+
+  /// Starts the thread; `name` (≤ 15 characters) names it for debuggers.
+  explicit EventLoop(const std::string& name);
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  /// Runs `task` on the loop thread, after those posted before it. Any thread. Tasks posted after stop() are
+  /// dropped when the loop is destroyed, without having run.
+  void post(Task task);
+  bool on_loop_thread() const noexcept;
+
+  // Loop thread only:
+
+  /// Runs `task` once at `when`. Adding or cancelling among n timers costs O(log n).
+  TimerId call_at(Deadline when, Task task);
+  /// Cancels a timer; unknown ids (0, fired, cancelled) are ignored.
+  void cancel(TimerId id);
+  /// Calls on_readable whenever `fd` has something to read or has hung up (level-triggered), until the watch
+  /// is destroyed.
+  std::unique_ptr<FdWatch> watch(int fd, Task on_readable, Task on_writable);
+
+  /// Ends the loop after the task that runs now and joins the thread. Any other thread; idempotent. Pending
+  /// tasks and timers do not run.
+  void stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stagewire

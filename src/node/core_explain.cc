@@ -1,0 +1,137 @@
+// What a node tells about itself: statistics, metrics, and the explanation of its routes for people. See
+// core.h.
+#include <algorithm>
+#include <string>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "node/core.h"
+#include "node/on_loop.h"
+
+namespace stagewire {
+
+NodeStats NodeCore::stats_on_loop() {
+  NodeStats stats;
+  stats.published = lender_->publications();
+  stats.leases = lender_->leases();
+  stats.waiting_claims = lender_->waiting();
+  stats.running_gets = std::max(book_.gets(), reader_->running());
+  stats.sessions = sessions_->all().size();
+  stats.views = reader_->views();
+  stats.quarantined = reader_->quarantined();
+  return stats;
+}
+
+NodeStats NodeCore::stats() {
+  NodeStats stats;
+  if (fork_guard_.forked()) return stats;
+  if (auto on_loop_part = on_loop<NodeStats>([this] { return stats_on_loop(); })) stats = *on_loop_part;
+  stats.publish_pool = publish_pool_->stats();
+  stats.receive_pool = receive_pool_->stats();
+  return stats;
+}
+
+void NodeCore::refresh_gauges(const NodeStats& stats) {
+  const auto set = [this](std::string_view name, std::string_view help, std::uint64_t value,
+                          const MetricLabels& labels = {}) {
+    metrics_.gauge(name, help, labels).set(static_cast<std::int64_t>(value));
+  };
+  set("stagewire_published", "Publications not yet freed", stats.published);
+  set("stagewire_leases", "Leases held by readers", stats.leases);
+  set("stagewire_waiting_claims", "Claims of peers that wait for a publication", stats.waiting_claims);
+  set("stagewire_running_gets", "Gets without an outcome yet", stats.running_gets);
+  set("stagewire_sessions", "Sessions that are up", stats.sessions);
+  set("stagewire_views", "Views alive in this process", stats.views);
+  set("stagewire_quarantined_destinations", "Destinations held because a read is not proven over",
+      stats.quarantined);
+  const std::pair<const char*, const PoolStats*> pools[] = {{"publish", &stats.publish_pool},
+                                                            {"receive", &stats.receive_pool}};
+  for (const auto& [name, pool] : pools) {
+    const MetricLabels labels{{"pool", name}};
+    set("stagewire_pool_size_bytes", "Size of the pool", pool->size, labels);
+    set("stagewire_pool_used_bytes", "Allocated bytes of the pool", pool->used, labels);
+    set("stagewire_pool_largest_free_bytes", "Largest request that would succeed at once", pool->largest_free,
+        labels);
+    set("stagewire_pool_waiting", "Requests that wait for memory", pool->waiting, labels);
+    set("stagewire_pool_failed", "Requests that ended without memory", pool->failed, labels);
+  }
+}
+
+std::string NodeCore::metrics_text() {
+  if (fork_guard_.forked()) return {};
+  refresh_gauges(stats());
+  const auto oldest = on_loop<std::chrono::nanoseconds>([this] {
+    std::chrono::nanoseconds age{0};
+    for (const LeaseInfo& lease : lender_->lease_list()) {
+      if (lease.view) age = std::max(age, boottime_now() - lease.since);
+    }
+    return age;
+  });
+  if (oldest) {
+    metrics_
+        .gauge("stagewire_oldest_view_age_seconds",
+               "Age of the oldest view that a reader holds of this node's memory")
+        .set(*oldest / std::chrono::seconds(1));
+  }
+  return metrics_.text();
+}
+
+std::string NodeCore::explain() {
+  if (fork_guard_.forked()) return "this node belongs to the parent process of a fork\n";
+  return on_loop<std::string>([this] { return explain_on_loop(); }).value_or("the node is closed\n");
+}
+
+std::string NodeCore::explain_on_loop() {
+  std::string text = "node " + id_.hex() + " (" + node_name_ + ")\n";
+  text += "  trust: ";
+  text += !secret_.empty()   ? "shared secret"
+          : config_.insecure ? "insecure: TCP without a secret"
+                             : "same user on this host only (no secret)";
+  text += "\n  listens on:";
+  for (const std::string& address : addresses()) text += " " + address;
+  text += '\n';
+  for (const auto& pool : {publish_pool_, receive_pool_}) {
+    const PoolStats stats = pool->stats();
+    text += "  " + pool->name() + ": " + format_size(stats.used) + " of " + format_size(stats.size) +
+            " used by " + std::to_string(stats.buffers) + " buffers; pages of " +
+            format_size(pool->page_size()) +
+            (config_.huge_pages && pool->page_size() <= 4096 ? " (huge pages were asked for and not obtained)"
+                                                             : "") +
+            "\n";
+  }
+  text += "  transports:\n";
+  for (const auto& transport : transports_) {
+    const Viability viability = transport->viability();
+    text += "    " + std::string(transport->name()) + ": " + (viability.viable ? "viable" : "not viable") +
+            (viability.reason.empty() ? "" : ", " + viability.reason) + "\n";
+  }
+  for (const auto& [id, peer] : peers_->all()) {
+    if (peer->is_self) continue;
+    text += "  peer " + peer->label + ": ";
+    text += peer->session ? peer->session->route_note() : std::string("no session now");
+    text += '\n';
+    const Route route = peers_->route(*peer, MemoryKind::host(), MemoryKind::host());
+    text += "    host → host: " + (route.link != nullptr ? route.transport : std::string("no way")) + "\n";
+    for (const RouteCandidate& candidate : route.considered) {
+      text += "      " + candidate.transport + ": " + (candidate.viable ? "viable, " : "not viable, ") +
+              candidate.reason + "\n";
+    }
+  }
+  std::vector<LeaseInfo> leases = lender_->lease_list();
+  if (!leases.empty()) {
+    std::sort(leases.begin(), leases.end(),
+              [](const LeaseInfo& a, const LeaseInfo& b) { return a.since < b.since; });
+    constexpr std::size_t kShown = 10;
+    text += "  leases held by readers (" + std::to_string(leases.size()) + ", oldest first):\n";
+    for (std::size_t i = 0; i < std::min(kShown, leases.size()); ++i) {
+      const LeaseInfo& lease = leases[i];
+      text += "    " + lease.key.to_string() + " generation " + std::to_string(lease.generation) + ", " +
+              format_size(lease.bytes) + ", " + (lease.view ? "view" : "copy") + " by " +
+              lease.reader_name.substr(0, 16) + " for " + format_duration(boottime_now() - lease.since) +
+              "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace stagewire

@@ -1,0 +1,60 @@
+// See lease_table.h.
+#include "node/lease_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace stagewire {
+
+namespace {
+bool starts_before(const RemoteRange& a, const RemoteRange& b) {
+  return std::tie(a.memory, a.offset) < std::tie(b.memory, b.offset);
+}
+}  // namespace
+
+void LeaseTable::add_memory(std::shared_ptr<Pool> pool) {
+  const std::lock_guard lock(mutex_);
+  const std::uint32_t id = pool->id();
+  pools_[id] = std::move(pool);
+}
+
+void LeaseTable::add(LeaseId lease, const NodeId& reader, const PublicationFacts& facts) {
+  if (facts.is_inline) return;
+  Entry entry{.reader = reader, .ranges = facts.ranges, .body = facts.body};
+  std::sort(entry.ranges.begin(), entry.ranges.end(), &starts_before);
+  const std::lock_guard lock(mutex_);
+  leases_.emplace(lease, std::move(entry));
+}
+
+void LeaseTable::remove(LeaseId lease) {
+  Entry dropped;  // outlives the lock: the last reference runs the owner's callback
+  const std::lock_guard lock(mutex_);
+  const auto found = leases_.find(lease);
+  if (found == leases_.end()) return;
+  dropped = std::move(found->second);
+  leases_.erase(found);
+}
+
+Result<SourcePin> LeaseTable::pin(const NodeId& reader, std::uint64_t lease, const RemoteRange& range) {
+  const std::lock_guard lock(mutex_);
+  const auto found = leases_.find(lease);
+  if (found == leases_.end() || found->second.reader != reader) {
+    return Error(ErrorKind::lease_lost,
+                 "lease " + std::to_string(lease) + " has ended or is another reader's");
+  }
+  const std::vector<RemoteRange>& ranges = found->second.ranges;
+  // The last range that starts at or before the wanted one is the only one that can hold it.
+  auto holder = std::upper_bound(ranges.begin(), ranges.end(), range, &starts_before);
+  const bool inside = holder != ranges.begin() && (--holder)->memory == range.memory &&
+                      range.offset - holder->offset <= holder->length &&
+                      range.length <= holder->length - (range.offset - holder->offset);
+  const auto pool = pools_.find(range.memory);
+  if (!inside || pool == pools_.end()) {
+    return Error(ErrorKind::protocol, "the reader asked for bytes that its lease does not cover");
+  }
+  return SourcePin{
+      .data = pool->second->base() + range.offset, .kind = pool->second->kind(), .hold = found->second.body};
+}
+
+}  // namespace stagewire

@@ -1,0 +1,37 @@
+// LeaseTable: which bytes which reader may be sent now. Written by the loop, asked by the data threads before
+// each chunk (DESIGN: the sender checks the lease before each chunk and holds its reference until send has
+// returned). Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "node/publication.h"
+#include "transport/transport.h"
+
+namespace stagewire {
+
+class LeaseTable final : public SourceAccess {
+ public:
+  /// The pool that ranges of this memory id lie in.
+  void add_memory(std::shared_ptr<Pool> pool);
+
+  void add(LeaseId lease, const NodeId& reader, const PublicationFacts& facts);
+  void remove(LeaseId lease);
+
+  Result<SourcePin> pin(const NodeId& reader, std::uint64_t lease, const RemoteRange& range) override;
+
+ private:
+  struct Entry {
+    NodeId reader;
+    std::vector<RemoteRange> ranges;  // sorted by memory and offset
+    std::shared_ptr<SourceBody> body;
+  };
+  std::mutex mutex_;
+  std::unordered_map<LeaseId, Entry> leases_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Pool>> pools_;
+};
+
+}  // namespace stagewire

@@ -1,0 +1,159 @@
+// The Lender's publishing, withdrawing, expiry and the end of readers. See lender.h.
+#include <algorithm>
+#include <utility>
+
+#include "node/lender.h"
+
+namespace stagewire {
+
+namespace {
+// Ended generations remembered with their reason, so that a late ticket gets the true answer: 65,536 × 32
+// bytes.
+constexpr std::size_t kRememberedEnds = 65536;
+}  // namespace
+
+void Lender::publish(PublicationFacts facts, Time now) {
+  const Key key = facts.key;
+  const std::uint64_t generation = facts.generation;
+  highest_generation_ = std::max(highest_generation_, generation);
+  auto publication = std::make_shared<Publication>(std::move(facts), now);
+  const auto current = current_.find(key);
+  if (current != current_.end() && current->second->facts().generation > generation) {
+    // Two puts of one key raced, and the later one arrived first.
+    static_cast<void>(publication->apply(PublicationEvent::withdraw(EndReason::replaced), now));
+    bury(generation, EndReason::replaced);
+    return;
+  }
+  if (current != current_.end())
+    withdraw_publication(PublicationPtr(current->second), EndReason::replaced, now);
+  current_[key] = publication;
+  live_[generation] = publication;
+  after_transition(publication, now);
+  reconsider(key, now);
+}
+
+bool Lender::withdraw(const Key& key, std::uint64_t generation, EndReason reason, Time now) {
+  const auto current = current_.find(key);
+  if (current == current_.end()) return false;
+  if (generation != 0 && current->second->facts().generation != generation) return false;
+  withdraw_publication(PublicationPtr(current->second), reason, now);
+  reconsider(key, now);
+  return true;
+}
+
+std::uint64_t Lender::withdraw_matching(const std::function<bool(const Key&)>& matches, EndReason reason,
+                                        Time now) {
+  std::vector<Key> keys;
+  for (const auto& [key, publication] : current_) {
+    if (matches(key)) keys.push_back(key);
+  }
+  for (const Key& key : keys) withdraw(key, 0, reason, now);
+  return keys.size();
+}
+
+std::uint64_t Lender::withdraw_prefix(const std::string& name_space, const std::string& prefix,
+                                      EndReason reason, Time now) {
+  return withdraw_matching(
+      [&](const Key& key) {
+        return key.name_space == name_space && key.key.compare(0, prefix.size(), prefix) == 0;
+      },
+      reason, now);
+}
+
+std::uint64_t Lender::withdraw_everywhere(const std::string& name_space, const std::string& wanted,
+                                          EndReason reason, Time now) {
+  return withdraw_matching([&](const Key& key) { return key.name_space == name_space && key.key == wanted; },
+                           reason, now);
+}
+
+void Lender::withdraw_all(EndReason reason, Time now) {
+  withdraw_matching([](const Key&) { return true; }, reason, now);
+}
+
+void Lender::withdraw_publication(const PublicationPtr& publication, EndReason reason, Time now) {
+  if (!publication->apply(PublicationEvent::withdraw(reason), now)) return;
+  after_transition(publication, now);
+}
+
+// Brings the indexes in line with the state that a publication has reached.
+void Lender::after_transition(const PublicationPtr& publication, Time /*now*/) {
+  const std::uint64_t generation = publication->facts().generation;
+  const PublicationState state = publication->state();
+  if (const auto old = expiry_of_.find(generation); old != expiry_of_.end()) {
+    expiries_.erase({old->second, generation});
+    expiry_of_.erase(old);
+  }
+  if (const auto expires = publication->expires_at()) {
+    expiries_.emplace(*expires, generation);
+    expiry_of_[generation] = *expires;
+  }
+  if (state == PublicationState::ready || state == PublicationState::leased) return;
+  const auto current = current_.find(publication->facts().key);
+  if (current != current_.end() && current->second == publication) current_.erase(current);
+  if (state == PublicationState::freed && live_.erase(generation) != 0)
+    bury(generation, publication->reason());
+}
+
+void Lender::bury(std::uint64_t generation, EndReason reason) {
+  if (ended_.emplace(generation, reason).second) ended_order_.push_back(generation);
+  while (ended_order_.size() > kRememberedEnds) {
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+  }
+}
+
+void Lender::on_reader_away(const NodeId& reader) {
+  const auto state = readers_.find(reader);
+  if (state == readers_.end()) return;
+  std::vector<std::uint64_t> waiting;
+  for (const auto& [claim, record] : state->second.claims) {
+    if (record.state == ClaimRecord::State::waiting) waiting.push_back(claim);
+  }
+  for (const std::uint64_t claim : waiting) drop_waiting(reader, claim);
+}
+
+void Lender::on_reader_gone(const NodeId& reader, Time now) {
+  on_reader_away(reader);
+  const auto state = readers_.find(reader);
+  if (state == readers_.end()) return;
+  const std::vector<LeaseId> leases(state->second.leases.begin(), state->second.leases.end());
+  for (const LeaseId lease : leases) end_lease(lease, false, now);
+}
+
+void Lender::forget_reader(const NodeId& reader, Time now) {
+  on_reader_gone(reader, now);
+  readers_.erase(reader);
+}
+
+std::optional<Time> Lender::next_time() const {
+  std::optional<Time> next;
+  if (!expiries_.empty()) next = expiries_.begin()->first;
+  if (!claim_timeouts_.empty() && (!next || claim_timeouts_.begin()->first < *next))
+    next = claim_timeouts_.begin()->first;
+  return next;
+}
+
+std::optional<Time> Lender::on_time(Time now) {
+  while (!expiries_.empty() && expiries_.begin()->first <= now) {
+    const auto found = live_.find(expiries_.begin()->second);
+    if (found == live_.end()) {
+      expiries_.erase(expiries_.begin());
+      continue;
+    }
+    const PublicationPtr publication = found->second;
+    withdraw_publication(publication, EndReason::expired, now);
+    reconsider(publication->facts().key, now);
+  }
+  while (!claim_timeouts_.empty() && claim_timeouts_.begin()->first <= now) {
+    const auto [reader, claim] = claim_timeouts_.begin()->second;
+    if (!drop_waiting(reader, claim)) {
+      claim_timeouts_.erase(claim_timeouts_.begin());
+      continue;
+    }
+    refuse(reader, claim, ErrorKind::deadline_exceeded,
+           "the key was not published before the claim's deadline");
+  }
+  return next_time();
+}
+
+}  // namespace stagewire

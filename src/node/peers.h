@@ -1,0 +1,144 @@
+// Peers: what this node knows of each other node beyond one session: its links (one per transport), the
+// clocks of leases in both directions, and on one host the lifelines and the pidfd that tell its death. Loop
+// thread only; owned by the node.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <stagewire/base/config.h>
+#include <stagewire/base/node_id.h>
+
+#include "base/event_loop.h"
+#include "base/log.h"
+#include "node/mailbox.h"
+#include "session/lease_clock.h"
+#include "session/session.h"
+#include "transport/transport.h"
+
+namespace stagewire {
+
+/// Our end of the socket pair whose other end the peer, as a lender, watches. Held by the peer's entry and by
+/// every view of its memory: the kernel closes it when this process ends, whatever happens, and nobody closes
+/// it earlier.
+struct LifelineEnd {
+  Fd fd;
+};
+
+/// A link with what it needs.
+struct PeerLink {
+  Transport* transport = nullptr;
+  std::unique_ptr<LinkChannel> channel;
+  std::unique_ptr<Link> link;  ///< null if connecting failed; `problem` says why
+  std::string problem;
+};
+
+/// One way that was considered for a pair of memory kinds.
+struct RouteCandidate {
+  std::string transport;
+  bool viable = false;
+  std::string reason;
+};
+struct Route {
+  Link* link = nullptr;  ///< null: no way
+  std::string transport;
+  std::vector<RouteCandidate> considered;
+};
+
+struct Peer {
+  NodeId id;
+  std::string label;
+  bool is_self = false;
+  std::shared_ptr<Session> session;  ///< null while away, and for this node itself
+  std::vector<PeerLink> links;       ///< in order of preference
+  ReaderLeaseClock as_reader;        ///< of our leases at this peer
+  LenderLeaseClock as_lender;        ///< of its leases here
+  std::shared_ptr<LifelineEnd> lifeline;
+  Fd peer_lifeline;
+  Fd pidfd;
+  std::unique_ptr<FdWatch> peer_lifeline_watch;
+  std::unique_ptr<FdWatch> pidfd_watch;
+  EventLoop::TimerId expiry_timer = 0;
+  std::set<std::string> announced_routes;
+
+  /// Whether the end of its process will be seen here, so that its leases need no clock.
+  bool death_is_visible() const noexcept { return is_self || peer_lifeline_watch || pidfd_watch; }
+};
+
+/// What Peers tells the node.
+class PeersOutput {
+ public:
+  virtual ~PeersOutput() = default;
+  /// The peer's process has ended. The entry goes after this call.
+  virtual void on_peer_died(Peer& peer) = 0;
+  /// The peer has been silent for a lease period (the epoch is raised already).
+  virtual void on_leases_expired(Peer& peer) = 0;
+  virtual bool has_leases(const NodeId& peer) = 0;
+};
+
+class Peers {
+ public:
+  Peers(EventLoop& loop, const NodeConfig& config, const NodeId& self,
+        std::vector<std::unique_ptr<Transport>>& transports, std::vector<ExportedMemory>& memories,
+        std::shared_ptr<Mailbox> mailbox, PeersOutput& output, std::shared_ptr<Logger> log);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  Peer* find(const NodeId& id);
+  Peer& self() { return *self_; }
+  /// The entry of a peer, made on first need.
+  Peer& of(const NodeId& id);
+  const std::map<NodeId, std::unique_ptr<Peer>>& all() const noexcept { return peers_; }
+
+  void on_up(const std::shared_ptr<Session>& session);
+  void on_down(const Session& session);
+  void on_acknowledged(Session& session, std::chrono::nanoseconds sent, std::uint64_t epoch);
+  /// A sign of life.
+  void on_heard(Session& session);
+  Status on_memory(Session& session, wire::Memory frame, Fd descriptor);
+  Status on_transport_message(Session& session, const wire::TransportMessage& frame);
+  Status on_lifeline(Session& session, Fd descriptor);
+  Status on_data(Session& session, Fd socket, std::uint64_t index);
+
+  /// The transport for moving bytes from the peer's `source` memory into our `destination` memory; logged at
+  /// first use.
+  Route route(Peer& peer, MemoryKind source, MemoryKind destination);
+
+  /// Closes all links; `closed` runs on the loop when each has settled its reads.
+  void close(std::function<void()> closed);
+
+ private:
+  void make_links(Peer& peer, const std::shared_ptr<Session>& session);
+  void announce_memories(Session& session);
+  void send_lifeline(Peer& peer, Session& session);
+  void watch_process(Peer& peer, Session& session);
+  void close_links(Peer& peer);
+  void start_expiry(Peer& peer);
+  void on_expiry(const NodeId& id);
+  void on_death(const NodeId& id);
+  bool transport_allowed(std::string_view name) const;
+  PeerLink* link_named(Peer& peer, std::string_view transport);
+
+  EventLoop& loop_;
+  const NodeConfig& config_;
+  NodeId self_id_;
+  std::vector<std::unique_ptr<Transport>>& transports_;
+  std::vector<ExportedMemory>& memories_;
+  std::shared_ptr<Mailbox> mailbox_;
+  PeersOutput& output_;
+  std::shared_ptr<Logger> log_;
+  std::map<NodeId, std::unique_ptr<Peer>> peers_;
+  Peer* self_ = nullptr;
+  std::list<PeerLink> closing_links_;
+  std::function<void()> all_closed_;
+};
+
+}  // namespace stagewire

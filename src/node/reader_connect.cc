@@ -1,0 +1,194 @@
+// How a get finds its lender, and finds it again: dialling, retrying, moving to a restarted process. See
+// reader.h.
+#include <algorithm>
+#include <utility>
+
+#include "node/reader.h"
+
+namespace stagewire {
+
+namespace {
+// A claim by address may wait for a stage that has not started yet: quick at first, then twice a second.
+constexpr std::chrono::milliseconds kFirstRetry{20};
+constexpr std::chrono::milliseconds kLongestRetry{500};
+
+// Failures that trying again cannot change.
+bool is_final(ErrorKind kind) {
+  return kind != ErrorKind::unreachable && kind != ErrorKind::deadline_exceeded &&
+         kind != ErrorKind::peer_lost && kind != ErrorKind::busy && kind != ErrorKind::io;
+}
+}  // namespace
+
+void Reader::connect_next(const GetPtr& get) {
+  if (get->stage == GetStage::done || get->stage == GetStage::aborting) return;
+  const Source& source = get->source;
+  if (!source.node.is_nil()) {
+    const Peer* peer = peers_.find(source.node);
+    if (peer != nullptr && (peer->session || peer->is_self)) return claim_at(source.node, get);
+  }
+  if (get->next_address >= source.addresses.size()) {
+    get->next_address = 0;
+    if (source.addresses.empty()) {
+      return fail(get,
+                  Error(ErrorKind::invalid_argument,
+                        "the source has no address, and no session to its node is up; expected host:port"));
+    }
+  }
+  const std::string address = source.addresses[get->next_address];
+  if (output_.is_own_address(address)) {
+    if (!source.node.is_nil() && source.node != peers_.self().id) {
+      return fail(get, Error(ErrorKind::peer_restarted, "the ticket names a process that listened at " +
+                                                            address + " before; now this one does"));
+    }
+    return claim_at(peers_.self().id, get);
+  }
+  output_.connect(address,
+                  [this, get, address, claim = get->claim](Result<std::shared_ptr<Session>> connected) {
+                    on_connected(get, claim, address, std::move(connected));
+                  });
+}
+
+void Reader::on_connected(const GetPtr& get, std::uint64_t claim_before, const std::string& address,
+                          Result<std::shared_ptr<Session>> connected) {
+  const bool waiting =
+      get->stage == GetStage::connecting || get->stage == GetStage::claiming || get->stage == GetStage::away;
+  if (!waiting || get->claim != claim_before)
+    return;  // it has its outcome, or has found another way meanwhile
+  if (!connected.ok()) return on_connect_failed(get, std::move(connected).error());
+  const NodeId node = (*connected)->peer();
+  address_of_[node] = address;
+  if (!get->source.node.is_nil() && node != get->source.node) {
+    return on_connect_failed(
+        get, Error(ErrorKind::peer_restarted, "the node at " + address +
+                                                  " is not the one that the ticket names: it was "
+                                                  "restarted, or another took its port"));
+  }
+  if (get->stage != GetStage::connecting) {
+    if (node == get->peer) return;  // on_peer_up has repeated what was open
+    if (get->stage == GetStage::away) {
+      return fail(get, Error(ErrorKind::peer_lost, "the sender was restarted in the middle of the read"));
+    }
+    book_.settle(get->peer, get->claim);
+  }
+  claim_at(node, get);
+}
+
+void Reader::on_connect_failed(const GetPtr& get, Error error) {
+  const bool tried_all = ++get->next_address >= get->source.addresses.size();
+  // Of several addresses' failures the most telling one is kept: a restart beats an unreachable address.
+  if (!get->connect_error || is_final(error.kind())) get->connect_error = error;
+  if (!tried_all) return connect_next(get);
+  get->next_address = 0;
+  Error telling = *get->connect_error;
+  const bool had_session = get->stage != GetStage::connecting;
+  if (is_final(telling.kind())) return fail(get, std::move(telling));
+  if (!get->source.node.is_nil() && telling.kind() == ErrorKind::unreachable) {
+    // Nobody listens where the ticket's owner did. A payload does not outlive its owner, so waiting is of no
+    // use.
+    if (!had_session) return fail(get, std::move(telling));
+    Error lost(ErrorKind::peer_lost, "the session broke and the sender's address does not answer any more");
+    lost.with_cause(std::move(telling));
+    return fail(get, std::move(lost));
+  }
+  get->retry_delay = std::clamp<std::chrono::nanoseconds>(2 * get->retry_delay, kFirstRetry, kLongestRetry);
+  if (get->options.deadline.passed()) return fail(get, deadline_error(get));
+  loop_.cancel(get->retry_timer);
+  get->retry_timer =
+      loop_.call_at(Deadline::in(get->retry_delay).earlier(get->options.deadline), [this, get] {
+        get->retry_timer = 0;
+        if (get->options.deadline.passed()) return fail(get, deadline_error(get));
+        get->connect_error.reset();
+        connect_next(get);
+      });
+}
+
+void Reader::claim_at(const NodeId& lender, const GetPtr& get) {
+  loop_.cancel(std::exchange(get->retry_timer, 0));
+  if (get->stage == GetStage::claiming && get->peer == lender && get->claim != 0) {
+    return output_.send_to_lender(lender, book_.frame_of(*get));
+  }
+  output_.send_to_lender(lender, book_.open(lender, get));
+}
+
+void Reader::on_claim_unsent(const GetPtr& get) {
+  if (get->stage != GetStage::claiming) return;
+  running_.insert(get);
+  reconnect(get);
+}
+
+void Reader::reconnect(const GetPtr& get) {
+  const Peer* peer = peers_.find(get->peer);
+  if (get->stage == GetStage::claiming && peer != nullptr && peer->session) {
+    return output_.send_to_lender(get->peer, book_.frame_of(*get));
+  }
+  get->next_address = 0;
+  get->connect_error.reset();
+  get->retry_delay = std::chrono::nanoseconds(0);
+  connect_next(get);
+}
+
+void Reader::on_peer_up(const NodeId& peer) {
+  for (const ClaimBook::Entry& entry : book_.entries(peer)) {
+    if (entry.last_word) {
+      output_.send_to_lender(peer, *entry.last_word);
+    } else if (entry.get && entry.get->stage == GetStage::claiming) {
+      loop_.cancel(std::exchange(entry.get->retry_timer, 0));
+      output_.send_to_lender(peer, book_.frame_of(*entry.get));
+    } else if (entry.get && entry.get->stage == GetStage::away) {
+      loop_.cancel(std::exchange(entry.get->retry_timer, 0));
+      start_read(entry.get);
+    }
+  }
+}
+
+void Reader::on_peer_away(const NodeId& peer, const Error& /*error*/) {
+  bool last_words = false;
+  for (const ClaimBook::Entry& entry : book_.entries(peer)) {
+    if (entry.get && (entry.get->stage == GetStage::claiming || entry.get->stage == GetStage::away)) {
+      running_.insert(entry.get);
+      reconnect(entry.get);
+    }
+    last_words = last_words || entry.last_word.has_value();
+  }
+  if (last_words) keep_trying_last_words(peer, kFirstRetry, Deadline::in(2 * config_.lease));
+}
+
+// "consumed is resent until acknowledged": even when no get needs the session any more.
+void Reader::keep_trying_last_words(const NodeId& lender, std::chrono::nanoseconds delay, Deadline until) {
+  const auto address = address_of_.find(lender);
+  const Peer* peer = peers_.find(lender);
+  if (peer == nullptr || address == address_of_.end() || until.passed()) return;
+  if (peer->session) return;
+  output_.connect(
+      address->second, [this, lender, delay, until](const Result<std::shared_ptr<Session>>& connected) {
+        if (connected.ok())
+          return;  // on_peer_up repeats them, or the peer is another one now and they are moot
+        loop_.call_at(Deadline::in(delay), [this, lender, delay, until] {
+          keep_trying_last_words(lender, std::min<std::chrono::nanoseconds>(2 * delay, kLongestRetry), until);
+        });
+      });
+}
+
+void Reader::on_peer_died(const NodeId& peer) {
+  address_of_.erase(peer);
+  for (const ClaimBook::Entry& entry : book_.forget(peer)) {
+    const GetPtr& get = entry.get;
+    if (!get) continue;
+    const bool only_claimed = get->stage == GetStage::claiming;
+    if (get->stage == GetStage::reading || get->stage == GetStage::aborting || get->stage == GetStage::done)
+      continue;
+    if (only_claimed && get->source.node.is_nil()) {
+      // A claim by address goes to whoever answers there next.
+      running_.insert(get);
+      get->stage = GetStage::connecting;
+      get->claim = 0;
+      get->next_address = 0;
+      get->connect_error.reset();
+      connect_next(get);
+      continue;
+    }
+    fail(get, Error(ErrorKind::peer_lost, "the sender's process has ended"));
+  }
+}
+
+}  // namespace stagewire
