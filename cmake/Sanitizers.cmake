@@ -10,12 +10,3 @@ elseif(STAGEWIRE_SANITIZE STREQUAL "thread")
 elseif(NOT STAGEWIRE_SANITIZE STREQUAL "")
   message(FATAL_ERROR "STAGEWIRE_SANITIZE is '${STAGEWIRE_SANITIZE}'; expected 'address', 'thread' or nothing")
 endif()
-
-# The fuzz targets need coverage counters in the code they drive; programs that are not targets ignore them.
-if(STAGEWIRE_FUZZ)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "STAGEWIRE_FUZZ needs clang; add -DCMAKE_CXX_COMPILER=clang++-19")
-  endif()
-  add_compile_options(-fsanitize=fuzzer-no-link)
-  add_link_options(-fsanitize=fuzzer-no-link)
-endif()

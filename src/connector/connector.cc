@@ -1,4 +1,5 @@
 // See connector.h. Every fault becomes "no", a count and a logged reason here.
+#include <map>
 #include <utility>
 
 #include <stagewire/connector/connector.h>
@@ -9,6 +10,9 @@
 namespace stagewire {
 
 namespace {
+
+// Stands in the place of a generation that ended before put() knew its number.
+constexpr std::uint64_t kEnded = ~std::uint64_t{0};
 
 bool means_auto(const std::string& host) {
   return host.empty() || host == "auto" || host == "*" || host == "0.0.0.0" || host == "::";
@@ -37,10 +41,18 @@ Result<std::shared_ptr<Connector>> Connector::create(std::shared_ptr<Node> node,
   return connector;
 }
 
+// The generations that close() withdraws: those of this connector alone, since others may share its
+// namespace.
+struct Connector::Published {
+  std::mutex mutex;
+  std::map<std::uint64_t, Key> by_generation;
+};
+
 Connector::Connector(std::shared_ptr<Node> node, ConnectorOptions options, LogSink log)
     : node_(std::move(node)),
       options_(std::move(options)),
       log_(std::move(log)),
+      published_(std::make_shared<Published>()),
       sender_host_(options_.sender_host),
       sender_port_(options_.sender_port) {}
 
@@ -83,6 +95,12 @@ ConnectorPut Connector::put(const std::string& from_stage, const std::string& to
   PutOptions options;
   options.deadline = Deadline::in(options_.put_wait);
   options.ttl = options_.ttl;
+  // The end may be told before put returns, and long after this connector is gone.
+  auto generation = std::make_shared<std::uint64_t>(0);
+  options.released = [published = published_, generation](EndReason) {
+    const std::lock_guard lock(published->mutex);
+    if (published->by_generation.erase(*generation) == 0) *generation = kEnded;
+  };
   Result<Ticket> ticket =
       node_->put(Key{.name_space = name_space_, .from_stage = from_stage, .to_stage = to_stage, .key = key},
                  payload, std::move(options));
@@ -92,6 +110,13 @@ ConnectorPut Connector::put(const std::string& from_stage, const std::string& to
     const std::lock_guard lock(mutex_);
     ++counts_.put_failures;
     return outcome;
+  }
+  {
+    const std::lock_guard lock(published_->mutex);
+    if (*generation != kEnded) {
+      *generation = ticket->generation;
+      published_->by_generation.emplace(ticket->generation, ticket->key);
+    }
   }
   outcome.ok = true;
   outcome.size = ticket->size;
@@ -241,7 +266,12 @@ ConnectorHealth Connector::health() const {
 
 void Connector::close() {
   if (closed_.exchange(true, std::memory_order_acq_rel)) return;
-  if (!name_space_.empty()) node_->withdraw_prefix(name_space_, "");
+  std::map<std::uint64_t, Key> mine;
+  {
+    const std::lock_guard lock(published_->mutex);
+    mine.swap(published_->by_generation);
+  }
+  for (const auto& [generation, key] : mine) node_->withdraw(key, generation);
   if (port_ != 0) node_->unlisten(address_text(host_, port_));
 }
 

@@ -24,7 +24,7 @@ namespace stagewire {
 namespace {
 
 void copy_plain(std::byte* to, const std::byte* from, std::size_t size) {
-  std::memcpy(to, from, size);
+  if (size != 0) std::memcpy(to, from, size);  // of no bytes, the pointers may be null, which memcpy forbids
 }
 
 #if defined(__x86_64__)

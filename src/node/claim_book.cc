@@ -11,9 +11,10 @@ namespace {
 constexpr std::int64_t kLongestWaitMs = 0xffffffffLL;
 }  // namespace
 
-wire::Claim ClaimBook::open(const NodeId& lender, const GetPtr& get) {
+std::optional<wire::Claim> ClaimBook::open(const NodeId& lender, const GetPtr& get) {
   {
     const std::lock_guard lock(mutex_);
+    if (closed_) return std::nullopt;
     get->peer = lender;
     get->claim = next_claim_++;
     get->stage = GetStage::claiming;
@@ -109,6 +110,22 @@ std::vector<NodeId> ClaimBook::lenders() const {
   result.reserve(open_.size());
   for (const auto& [lender, book] : open_) result.push_back(lender);
   return result;
+}
+
+bool ClaimBook::has_last_words(const NodeId& lender) const {
+  const std::lock_guard lock(mutex_);
+  const auto book = open_.find(lender);
+  return book != open_.end() && std::any_of(book->second.begin(), book->second.end(), [](const auto& item) {
+           return item.second.last_word.has_value();
+         });
+}
+
+void ClaimBook::close() {
+  std::unordered_map<NodeId, std::map<std::uint64_t, Entry>>
+      dropped;  // outlives the lock: promises end as it goes
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  dropped.swap(open_);
 }
 
 std::size_t ClaimBook::gets() const {

@@ -26,9 +26,9 @@ class ClaimBook {
     std::optional<wire::Frame> last_word;  ///< to repeat until settled
   };
 
-  /// Opens a claim at `lender` for `get`, sets its peer and claim number and the stage `claiming`, and gives
-  /// the frame to send.
-  wire::Claim open(const NodeId& lender, const GetPtr& get);
+  /// Opens a claim at `lender` for `get` (nothing if the book is closed), sets its peer and claim number and
+  /// the stage `claiming`, and gives the frame to send.
+  std::optional<wire::Claim> open(const NodeId& lender, const GetPtr& get);
   /// The frame again, for a new session.
   wire::Claim frame_of(const GetOperation& get) const;
 
@@ -46,6 +46,10 @@ class ClaimBook {
   /// Forgets a lender; gives what was open.
   std::vector<Entry> forget(const NodeId& lender);
   std::vector<NodeId> lenders() const;
+  /// Whether a last word to `lender` is still unsettled.
+  bool has_last_words(const NodeId& lender) const;
+  /// Drops everything, and opens nothing any more. Gets without an outcome end with `closed`.
+  void close();
   std::size_t gets() const;
 
  private:
@@ -54,6 +58,7 @@ class ClaimBook {
   mutable std::mutex mutex_;
   std::unordered_map<NodeId, std::map<std::uint64_t, Entry>> open_;
   std::uint64_t next_claim_ = 1;
+  bool closed_ = false;
 };
 
 }  // namespace stagewire

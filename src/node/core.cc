@@ -336,7 +336,7 @@ void NodeCore::on_down(const std::shared_ptr<Session>& session, const Error& err
   sessions_->forget(*session);
   peers_->on_down(*session);
   lender_->on_reader_away(session->peer());
-  if (!closed()) reader_->on_peer_away(session->peer(), error);
+  if (!closed()) reader_->on_peer_away(session->peer());
 }
 
 Status NodeCore::on_data(Session& session, Fd socket, std::uint64_t index) {
@@ -344,11 +344,13 @@ Status NodeCore::on_data(Session& session, Fd socket, std::uint64_t index) {
 }
 
 std::uint64_t NodeCore::lease_epoch_for(const NodeId& peer) {
-  return peers_->of(peer).as_lender.epoch();
+  const Peer* known = peers_->find(peer);
+  return known != nullptr ? known->as_lender.epoch() : peers_->highest_epoch();
 }
 
 std::uint64_t NodeCore::known_epoch_of(const NodeId& peer) {
-  return peers_->of(peer).as_reader.epoch();
+  const Peer* known = peers_->find(peer);
+  return known != nullptr ? known->as_reader.epoch() : 0;
 }
 
 std::uint64_t NodeCore::settled_below(const NodeId& peer) {
@@ -481,6 +483,7 @@ void NodeCore::close() {
   for (auto& transport : transports_) transport->close();
   worker_.stop();
   loop_.stop();
+  book_.close();  // whoever still waits learns that the node is closed
 }
 
 }  // namespace stagewire

@@ -104,7 +104,14 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   Result<std::shared_ptr<Buffer>> allocate_for_put(const Key& key, std::uint64_t size,
                                                    const PutOptions& options);
   Result<Ticket> publish(PublicationFacts facts, const PutOptions& options);
-  Result<bool> begin_get(const GetPtr& get, bool flush);
+  /// A get on its way: what its caller holds, and, where the claim could be written to a session at once, the
+  /// operation and the session (which `flush` unset leaves to be flushed).
+  struct BegunGet {
+    std::shared_ptr<GetHandle::State> state;
+    GetPtr get;
+    std::shared_ptr<Session> session;
+  };
+  BegunGet begin_get(const Source& source, GetOptions options, bool flush);
   void dispatch_to_lender(const NodeId& reader, const wire::Frame& frame);
   Status dispatch_to_reader(const NodeId& lender, wire::Frame frame);
   void flush_soon(const NodeId& peer);

@@ -7,99 +7,120 @@
 
 namespace stagewire {
 
-// True if the claim is on its way. With `flush` unset it waits in the session's queue for a flush by the
-// caller.
-Result<bool> NodeCore::begin_get(const GetPtr& get, bool flush) {
-  STAGEWIRE_TRY(check_usable());
-  for (const std::string* part : {&get->source.key.name_space, &get->source.key.from_stage,
-                                  &get->source.key.to_stage, &get->source.key.key, &get->options.reader}) {
-    if (part->size() > wire::kMaxName) {
-      return Error(ErrorKind::invalid_argument, "a part of the key or the reader's name has " +
-                                                    std::to_string(part->size()) + " bytes; at most " +
-                                                    std::to_string(wire::kMaxName) + " are allowed");
-    }
+namespace {
+
+// How long a get that does not wait for its payload waits for the sender's "no": a sender that is stopped
+// gives none.
+constexpr std::chrono::seconds kAnswerTime{1};
+
+Status check_source(const Source& source, const GetOptions& options) {
+  for (const std::string* part : {&source.key.name_space, &source.key.from_stage, &source.key.to_stage,
+                                  &source.key.key, &options.reader}) {
+    if (part->size() <= wire::kMaxName) continue;
+    return Error(ErrorKind::invalid_argument, "a part of the key or the reader's name has " +
+                                                  std::to_string(part->size()) + " bytes; at most " +
+                                                  std::to_string(wire::kMaxName) + " are allowed");
   }
-  get->give_up = [reader = reader_.get()](const GetPtr& which, Error error) {
-    const bool posted = which->mailbox->post([reader, which, error] {
-      if (error.kind() == ErrorKind::deadline_exceeded) {
-        reader->expire(which);
-      } else {
-        reader->fail(which, error);
-      }
+  return {};
+}
+
+Error described(Error error, const Source& source) {
+  error.with_operation("get").with_key(source.key.to_string());
+  return error;
+}
+
+}  // namespace
+
+NodeCore::BegunGet NodeCore::begin_get(const Source& source, GetOptions options, bool flush) {
+  BegunGet begun;
+  Oneshot<Result<Got>> oneshot = Oneshot<Result<Got>>::make();
+  begun.state = std::make_shared<GetHandle::State>();
+  begun.state->future = std::move(oneshot.future);
+  Status status = check_usable();
+  if (status.ok()) status = check_source(source, options);
+  if (!status.ok()) {
+    oneshot.promise.set(described(std::move(status).error(), source));
+    return begun;
+  }
+  auto get = std::make_shared<GetOperation>(source, std::move(options), std::move(oneshot.promise));
+  begun.state->operation = get;
+  begun.state->give_up = [reader = reader_.get(), mailbox = mailbox_](
+                             const std::weak_ptr<GetOperation>& which, Error error) {
+    mailbox->post([reader, which, error = std::move(error)]() mutable {
+      const GetPtr running = which.lock();
+      if (!running) return;
+      if (error.kind() == ErrorKind::deadline_exceeded) return reader->expire(running);
+      reader->fail(running, std::move(error));
     });
-    static_cast<void>(posted);  // a closed node has failed all its gets
   };
-  const std::shared_ptr<Session> session = directory_.find(get->source);
-  if (session) {
-    const wire::Claim claim = book_.open(session->peer(), get);
-    Status sent;
-    if (flush) {
-      sent = session->send(claim);
-    } else {
-      session->send_lazily(claim);
+  if (const std::shared_ptr<Session> session = directory_.find(source)) {
+    // A closed book drops the operation, and with it the promise: the future then says `closed`.
+    const std::optional<wire::Claim> claim = book_.open(session->peer(), get);
+    if (!claim) return begun;
+    begun.session = session;
+    begun.get = get;
+    if (!flush) {
+      session->send_lazily(*claim);
+    } else if (!session->send(*claim).ok()) {
+      mailbox_->post([this, get] { reader_->on_claim_unsent(get); });
     }
-    if (sent.ok()) return true;
-    if (mailbox_->post([this, get] { reader_->on_claim_unsent(get); })) return true;
-  } else if (mailbox_->post([this, get] { reader_->start(get); })) {
-    return false;
+    return begun;
   }
-  return Error(ErrorKind::closed, "the node is closed");
+  mailbox_->post([this, get = std::move(get)] { reader_->start(get); });
+  return begun;
 }
 
 Result<Got> NodeCore::get(const Source& source, GetOptions options) {
-  const bool interruptible = options.interruptible;
+  const OnSignal on_signal = options.interruptible ? OnSignal::give_up : OnSignal::keep_waiting;
   const Deadline deadline = options.deadline;
-  const auto get = std::make_shared<GetOperation>(source, std::move(options), mailbox_);
-  const auto described = [&source](Error error) {
-    error.with_operation("get").with_key(source.key.to_string());
-    return error;
-  };
-  if (Result<bool> begun = begin_get(get, true); !begun.ok()) return described(std::move(begun).error());
+  const bool wait = options.wait;
+  BegunGet begun = begin_get(source, std::move(options), true);
+  begun.get.reset();  // only the node's side may keep the operation alive
+  const std::shared_ptr<GetHandle::State> state = begun.state;
   Status waited =
-      get->future.wait(deadline, spin_, interruptible ? OnSignal::give_up : OnSignal::keep_waiting);
+      state->future.wait(wait ? deadline : deadline.earlier(Deadline::in(kAnswerTime)), spin_, on_signal);
+  if (!wait && !waited.ok() && waited.error().kind() == ErrorKind::deadline_exceeded) {
+    mailbox_->post([this, which = state->operation] {
+      if (const GetPtr running = which.lock()) reader_->give_up_unanswered(running);
+    });
+    waited = state->future.wait(deadline, std::chrono::nanoseconds(0), on_signal);
+  }
   if (!waited.ok() && waited.error().kind() != ErrorKind::closed) {
-    get->give_up(get, waited.error());
+    state->give_up(state->operation, waited.error());
     // By then the read is over, or the outcome says that its destination is held; the rest guards against a
     // bug.
-    const Deadline grace = Deadline::in(config_.abort_grace + std::chrono::seconds(5));
-    waited = get->future.wait(deadline < Deadline::now() ? grace : grace);
+    waited = state->future.wait(Deadline::in(config_.abort_grace + std::chrono::seconds(5)));
   }
-  if (std::optional<Result<Got>> outcome = get->future.try_take()) return std::move(*outcome);
-  return described(waited.ok() ? Error(ErrorKind::internal, "the get ended without an outcome")
-                               : std::move(waited).error());
+  if (std::optional<Result<Got>> outcome = state->future.try_take()) return std::move(*outcome);
+  if (waited.ok()) return described(Error(ErrorKind::internal, "the get ended without an outcome"), source);
+  if (waited.error().kind() == ErrorKind::closed) {
+    return described(Error(ErrorKind::closed, "the node was closed"), source);
+  }
+  return described(std::move(waited).error(), source);
 }
 
 std::vector<GetHandle> NodeCore::get_async(const std::vector<Source>& sources,
                                            const std::vector<GetOptions>& options) {
   std::vector<GetHandle> handles;
   handles.reserve(sources.size());
-  std::vector<GetPtr> begun;
+  std::vector<GetPtr> claimed;
   std::set<std::shared_ptr<Session>> sessions;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto get = std::make_shared<GetOperation>(sources[i], options[i], mailbox_);
-    const std::shared_ptr<Session> session = directory_.find(sources[i]);
-    Result<bool> sent = begin_get(get, false);
-    if (!sent.ok()) {
-      Error error = std::move(sent).error();
-      error.with_operation("get").with_key(sources[i].key.to_string());
-      get->promise.set(std::move(error));
-    } else if (*sent) {
-      begun.push_back(get);
-      if (session) sessions.insert(session);
-    }
-    handles.emplace_back(get);
+    BegunGet begun = begin_get(sources[i], options[i], false);
+    if (begun.get) claimed.push_back(std::move(begun.get));
+    if (begun.session) sessions.insert(std::move(begun.session));
+    handles.emplace_back(std::move(begun.state));
   }
   for (const auto& session : sessions) session->flush();
-  if (!begun.empty()) {
-    // Their deadlines are the loop's, since nobody may be waiting; also finds claims whose session broke
-    // before the flush.
-    mailbox_->post([this, begun = std::move(begun)] {
-      for (const GetPtr& get : begun) {
-        reader_->arm_deadline(get);
-        if (get->stage == GetStage::claiming && !sessions_->find(get->peer)) reader_->on_claim_unsent(get);
-      }
-    });
-  }
+  if (claimed.empty()) return handles;
+  // Their deadlines are the loop's, since nobody may be waiting; also finds claims whose session broke before
+  // the flush.
+  mailbox_->post([this, claimed = std::move(claimed)] {
+    for (const GetPtr& get : claimed) {
+      reader_->arm_deadline(get);
+      if (get->stage == GetStage::claiming && !sessions_->find(get->peer)) reader_->on_claim_unsent(get);
+    }
+  });
   return handles;
 }
 
@@ -144,7 +165,7 @@ int GetHandle::fd() const {
 
 void GetHandle::cancel() {
   if (state_ && state_->give_up)
-    state_->give_up(state_, Error(ErrorKind::cancelled, "the get was cancelled by its caller"));
+    state_->give_up(state_->operation, Error(ErrorKind::cancelled, "the get was cancelled by its caller"));
 }
 
 }  // namespace stagewire

@@ -25,28 +25,20 @@ namespace stagewire {
 enum class GetStage : std::uint8_t {
   connecting,  ///< no session to an owner yet
   claiming,    ///< the claim is with the lender
+  granted,  ///< the lease is held and no read runs: for a moment, or until a session that broke in the read
+            ///< is back
   allocating,  ///< granted; waiting for receive memory
   reading,     ///< a transport is moving bytes
-  away,        ///< granted; the session broke in the read, which goes on when it is back
   aborting,    ///< the outcome is known; the read is being made safe
   done,
 };
 
-struct GetHandle::State : std::enable_shared_from_this<GetHandle::State> {
-  State(Source from, GetOptions how, std::shared_ptr<Mailbox> box)
-      : source(std::move(from)), options(std::move(how)), mailbox(std::move(box)) {
-    Oneshot<Result<Got>> oneshot = Oneshot<Result<Got>>::make();
-    promise = std::move(oneshot.promise);
-    future = std::move(oneshot.future);
-  }
+struct GetOperation {
+  GetOperation(Source from, GetOptions how, OneshotPromise<Result<Got>> outcome)
+      : source(std::move(from)), options(std::move(how)), promise(std::move(outcome)) {}
 
-  // Constant once started.
-  Source source;
+  const Source source;
   GetOptions options;
-  std::shared_ptr<Mailbox> mailbox;
-  OneshotFuture<Result<Got>> future;
-  /// Ends the operation on the loop; set by the node that runs it.
-  std::function<void(std::shared_ptr<State>, Error)> give_up;
 
   // The loop's (peer and claim are written once by whoever opens the claim).
   OneshotPromise<Result<Got>> promise;
@@ -73,7 +65,14 @@ struct GetHandle::State : std::enable_shared_from_this<GetHandle::State> {
   std::optional<Error> pending_error;  ///< the outcome once the abort has settled
 };
 
-using GetOperation = GetHandle::State;
 using GetPtr = std::shared_ptr<GetOperation>;
+
+/// What the caller of a get holds: the outcome, and a way to give up. Not the operation itself: if the node
+/// drops that, the future ends with `closed` instead of waiting for ever.
+struct GetHandle::State {
+  OneshotFuture<Result<Got>> future;
+  std::weak_ptr<GetOperation> operation;
+  std::function<void(const std::weak_ptr<GetOperation>&, Error)> give_up;
+};
 
 }  // namespace stagewire

@@ -100,6 +100,9 @@ Lender::Answer Lender::decide(const NodeId& reader, const wire::Claim& claim, co
   const Key key = key_of(claim);
   if (claim.generation != 0) {
     const auto found = live_.find(claim.generation);
+    // A ticket can be quicker than the publish that it came from, which is a task of this loop.
+    if (found == live_.end() && claim.generation > highest_generation_ && claim.wait_ms != 0)
+      return Answer::wait;
     if (found == live_.end() || found->second->facts().key != key) {
       refuse_gone(reader, claim);
       return Answer::refused;

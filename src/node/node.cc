@@ -57,19 +57,31 @@ GetHandle Node::get_async(const Source& source, GetOptions options) {
 }
 std::vector<GetHandle> Node::get_many_async(const std::vector<Source>& sources,
                                             const std::vector<GetOptions>& options) {
-  return core_->get_async(sources, options);
+  if (sources.size() == options.size()) return core_->get_async(sources, options);
+  std::vector<GetHandle> handles;
+  for (const Source& source : sources) {
+    Oneshot<Result<Got>> refused = Oneshot<Result<Got>>::make();
+    Error error(ErrorKind::invalid_argument, "get_many of " + std::to_string(sources.size()) +
+                                                 " sources was given " + std::to_string(options.size()) +
+                                                 " options; it needs one for each");
+    refused.promise.set(std::move(error.with_operation("get").with_key(source.key.to_string())));
+    auto state = std::make_shared<GetHandle::State>();
+    state->future = std::move(refused.future);
+    handles.emplace_back(std::move(state));
+  }
+  return handles;
 }
 std::vector<Result<Got>> Node::get_many(const std::vector<Source>& sources,
                                         const std::vector<GetOptions>& options) {
+  std::vector<GetHandle> handles = get_many_async(sources, options);
   std::vector<Result<Got>> results;
-  results.reserve(sources.size());
-  const std::vector<GetHandle> handles = core_->get_async(sources, options);
+  results.reserve(handles.size());
   for (std::size_t i = 0; i < handles.size(); ++i) {
-    GetHandle handle = handles[i];
     // The loop ends each get by its deadline and the abort grace; the rest guards against a bug.
-    const Deadline guard(options[i].deadline.at() + core_->config().abort_grace + std::chrono::seconds(5));
-    const Status waited = handle.wait(guard);
-    results.push_back(waited.ok() ? handle.take() : Result<Got>(waited.error()));
+    const Deadline until = i < options.size() ? options[i].deadline : Deadline::now();
+    const Deadline guard(until.at() + core_->config().abort_grace + std::chrono::seconds(5));
+    const Status waited = handles[i].wait(guard);
+    results.push_back(waited.ok() ? handles[i].take() : Result<Got>(waited.error()));
   }
   return results;
 }

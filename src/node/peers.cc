@@ -69,6 +69,7 @@ Peer& Peers::of(const NodeId& id) {
     entry = std::make_unique<Peer>();
     entry->id = id;
     entry->label = "node " + id.brief();
+    entry->as_lender = LenderLeaseClock(highest_epoch_);
   }
   return *entry;
 }
@@ -83,6 +84,11 @@ void Peers::on_up(const std::shared_ptr<Session>& session) {
   Peer& peer = of(session->peer());
   peer.label = session->peer_label();
   peer.session = session;
+  peer.addresses.clear();
+  if (session->same_host() && !session->peer_welcome().unix_name.empty()) {
+    peer.addresses.push_back("unix:" + session->peer_welcome().unix_name);
+  }
+  for (const std::string& address : session->peer_welcome().addresses) peer.addresses.push_back(address);
   loop_.cancel(std::exchange(peer.expiry_timer, 0));
   peer.as_reader.set_period(std::chrono::milliseconds(session->peer_welcome().lease_ms));
   peer.as_reader.on_acknowledged(session->started(), session->peer_welcome().lease_epoch);

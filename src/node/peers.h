@@ -66,6 +66,7 @@ struct Peer {
   std::unique_ptr<FdWatch> peer_lifeline_watch;
   std::unique_ptr<FdWatch> pidfd_watch;
   EventLoop::TimerId expiry_timer = 0;
+  std::vector<std::string> addresses;  ///< where it said it can be reached, the same host's way first
   std::set<std::string> announced_routes;
 
   /// Whether the end of its process will be seen here, so that its leases need no clock.
@@ -94,6 +95,9 @@ class Peers {
 
   Peer* find(const NodeId& id);
   Peer& self() { return *self_; }
+  /// The epoch that a reader without an entry would get. Epochs of one node never go down, whichever readers
+  /// are forgotten.
+  std::uint64_t highest_epoch() const noexcept { return highest_epoch_; }
   /// The entry of a peer, made on first need.
   Peer& of(const NodeId& id);
   const std::map<NodeId, std::unique_ptr<Peer>>& all() const noexcept { return peers_; }
@@ -137,6 +141,7 @@ class Peers {
   std::shared_ptr<Logger> log_;
   std::map<NodeId, std::unique_ptr<Peer>> peers_;
   Peer* self_ = nullptr;
+  std::uint64_t highest_epoch_ = 1;
   std::list<PeerLink> closing_links_;
   std::function<void()> all_closed_;
 };

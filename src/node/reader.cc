@@ -40,6 +40,11 @@ void Reader::arm_deadline(const GetPtr& get) {
   });
 }
 
+void Reader::give_up_unanswered(const GetPtr& get) {
+  if (get->stage != GetStage::connecting && get->stage != GetStage::claiming) return;
+  fail(get, Error(ErrorKind::deadline_exceeded, "the sender did not answer the claim within a second"));
+}
+
 Status Reader::on_grant(const NodeId& lender, wire::Grant grant) {
   const GetPtr get = book_.find(lender, grant.claim);
   if (!get) {
@@ -53,16 +58,22 @@ Status Reader::on_grant(const NodeId& lender, wire::Grant grant) {
   }
   if (get->stage != GetStage::claiming) return {};  // repeated after a reconnect
   running_.insert(get);
-  Result<DecodedHeader> decoded = decode_header(grant.header);
-  if (!decoded.ok()) return std::move(decoded).error();
-  std::uint64_t packed = 0;
-  for (const Segment& segment : decoded->segments)
-    packed += segment.length;  // bounded by the header's own limits
-  if (packed != grant.body_size) {
-    return Error(ErrorKind::protocol, "a grant of " + std::to_string(grant.body_size) +
-                                          " bytes has a header for " + std::to_string(packed));
-  }
   get->grant = std::move(grant);
+  get->stage = GetStage::granted;  // granted: from here on a failure gives the lease back
+  Result<DecodedHeader> decoded = decode_header(get->grant.header);
+  std::uint64_t packed = 0;
+  if (decoded.ok()) {
+    for (const Segment& segment : decoded->segments)
+      packed += segment.length;  // bounded by the header's own limits
+    if (packed != get->grant.body_size) {
+      decoded = Error(ErrorKind::protocol, "a grant of " + std::to_string(get->grant.body_size) +
+                                               " bytes has a header for " + std::to_string(packed));
+    }
+  }
+  if (!decoded.ok()) {
+    fail(get, decoded.error());
+    return std::move(decoded).error();
+  }
   get->decoded = std::move(decoded).value();
   on_granted(get);
   return {};
@@ -145,7 +156,7 @@ void Reader::start_read(const GetPtr& get) {
       peers_.route(peer, get->grant.kind, get->to.empty() ? pool_->kind() : get->to.front().kind);
   if (route.link == nullptr) {
     // The session went between the grant and here; on_peer_up comes back to this.
-    get->stage = GetStage::away;
+    get->stage = GetStage::granted;
     return;
   }
   get->transport = route.transport;
@@ -182,7 +193,7 @@ void Reader::on_read_done(const GetPtr& get, ReadId /*read*/, Status status) {
   const bool session_broke = status.error().kind() == ErrorKind::peer_lost;
   const Peer* peer = peers_.find(get->peer);
   if (session_broke && peer != nullptr && !get->options.deadline.passed()) {
-    get->stage = GetStage::away;
+    get->stage = GetStage::granted;
     if (peer->session && get->claim != 0) {
       // The data path alone broke. Try again over what is there now, but not in a circle.
       if (std::exchange(get->retried_read, true)) return fail(get, std::move(status).error());
@@ -211,10 +222,10 @@ void Reader::fail(const GetPtr& get, Error error) {
       if (get->claim != 0) last_word(get, wire::CancelClaim{.claim = get->claim});
       break;
     case GetStage::allocating:
-      get->stage = GetStage::away;  // what the pool's callback brings is no longer wanted
+      get->stage = GetStage::granted;  // what the pool's callback brings is no longer wanted
       pool_->cancel(std::exchange(get->allocation, 0));
       [[fallthrough]];
-    case GetStage::away:
+    case GetStage::granted:
       last_word(get, wire::Release{.claim = get->claim, .lease = get->grant.lease});
       break;
     case GetStage::reading:
@@ -265,6 +276,7 @@ void Reader::last_word(const GetPtr& get, wire::Frame frame) {
   }
   book_.close_with(get->peer, get->claim, frame);
   output_.send_to_lender_lazily(get->peer, std::move(frame));
+  see_to_last_words(get->peer);
 }
 
 void Reader::finish(const GetPtr& get, Result<Got> outcome) {
@@ -319,7 +331,7 @@ Error Reader::deadline_error(const GetPtr& get) const {
       return Error(ErrorKind::deadline_exceeded, "the receive pool had no " +
                                                      format_size(get->decoded.body_size) +
                                                      " free before the deadline (receive_pool_size)");
-    case GetStage::away:
+    case GetStage::granted:
       return Error(ErrorKind::deadline_exceeded,
                    "the session broke in the read and was not back before the deadline");
     case GetStage::reading:

@@ -48,6 +48,9 @@ class Reader {
   void arm_deadline(const GetPtr& get);
   /// The caller opened and sent the claim, and the session turned out to be gone.
   void on_claim_unsent(const GetPtr& get);
+  /// A get that does not wait for its payload has waited long enough for an answer: fails it, unless it was
+  /// granted.
+  void give_up_unanswered(const GetPtr& get);
   /// Its deadline has passed, as its caller or its timer noticed.
   void expire(const GetPtr& get) { fail(get, deadline_error(get)); }
   /// Ends a get with `error`, unless it has its outcome.
@@ -58,7 +61,7 @@ class Reader {
   void on_settled(const NodeId& lender, const wire::Settled& settled);
 
   void on_peer_up(const NodeId& peer);
-  void on_peer_away(const NodeId& peer, const Error& error);
+  void on_peer_away(const NodeId& peer);
   void on_peer_died(const NodeId& peer);
 
   /// The last reference to a view's memory is gone.
@@ -80,7 +83,8 @@ class Reader {
   void on_connect_failed(const GetPtr& get, Error error);
   void reconnect(const GetPtr& get);
   void claim_at(const NodeId& lender, const GetPtr& get);
-  void keep_trying_last_words(const NodeId& lender, std::chrono::nanoseconds delay, Deadline until);
+  void see_to_last_words(const NodeId& lender);
+  void try_last_words(const NodeId& lender, std::size_t address, std::chrono::nanoseconds delay);
 
   // Reading.
   void on_granted(const GetPtr& get);
@@ -113,8 +117,8 @@ class Reader {
   Metrics& metrics_;
   std::shared_ptr<Logger> log_;
   std::set<GetPtr> running_;
-  std::set<GetPtr> quarantine_;  // have their outcome, but their destination is not proven safe yet
-  std::unordered_map<NodeId, std::string> address_of_;  // where each lender was last reached
+  std::set<GetPtr> quarantine_;    // have their outcome, but their destination is not proven safe yet
+  std::set<NodeId> reconnecting_;  // lenders that are dialled for the sake of last words
   std::shared_ptr<std::atomic<std::uint64_t>> views_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::function<void()> all_settled_;
 };

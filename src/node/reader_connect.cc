@@ -50,13 +50,12 @@ void Reader::connect_next(const GetPtr& get) {
 
 void Reader::on_connected(const GetPtr& get, std::uint64_t claim_before, const std::string& address,
                           Result<std::shared_ptr<Session>> connected) {
-  const bool waiting =
-      get->stage == GetStage::connecting || get->stage == GetStage::claiming || get->stage == GetStage::away;
+  const bool waiting = get->stage == GetStage::connecting || get->stage == GetStage::claiming ||
+                       get->stage == GetStage::granted;
   if (!waiting || get->claim != claim_before)
     return;  // it has its outcome, or has found another way meanwhile
   if (!connected.ok()) return on_connect_failed(get, std::move(connected).error());
   const NodeId node = (*connected)->peer();
-  address_of_[node] = address;
   if (!get->source.node.is_nil() && node != get->source.node) {
     return on_connect_failed(
         get, Error(ErrorKind::peer_restarted, "the node at " + address +
@@ -65,7 +64,7 @@ void Reader::on_connected(const GetPtr& get, std::uint64_t claim_before, const s
   }
   if (get->stage != GetStage::connecting) {
     if (node == get->peer) return;  // on_peer_up has repeated what was open
-    if (get->stage == GetStage::away) {
+    if (get->stage == GetStage::granted) {
       return fail(get, Error(ErrorKind::peer_lost, "the sender was restarted in the middle of the read"));
     }
     book_.settle(get->peer, get->claim);
@@ -107,7 +106,7 @@ void Reader::claim_at(const NodeId& lender, const GetPtr& get) {
   if (get->stage == GetStage::claiming && get->peer == lender && get->claim != 0) {
     return output_.send_to_lender(lender, book_.frame_of(*get));
   }
-  output_.send_to_lender(lender, book_.open(lender, get));
+  if (const auto claim = book_.open(lender, get)) output_.send_to_lender(lender, *claim);
 }
 
 void Reader::on_claim_unsent(const GetPtr& get) {
@@ -134,43 +133,55 @@ void Reader::on_peer_up(const NodeId& peer) {
     } else if (entry.get && entry.get->stage == GetStage::claiming) {
       loop_.cancel(std::exchange(entry.get->retry_timer, 0));
       output_.send_to_lender(peer, book_.frame_of(*entry.get));
-    } else if (entry.get && entry.get->stage == GetStage::away) {
+    } else if (entry.get && entry.get->stage == GetStage::granted) {
       loop_.cancel(std::exchange(entry.get->retry_timer, 0));
       start_read(entry.get);
     }
   }
 }
 
-void Reader::on_peer_away(const NodeId& peer, const Error& /*error*/) {
-  bool last_words = false;
+void Reader::on_peer_away(const NodeId& peer) {
   for (const ClaimBook::Entry& entry : book_.entries(peer)) {
-    if (entry.get && (entry.get->stage == GetStage::claiming || entry.get->stage == GetStage::away)) {
-      running_.insert(entry.get);
+    if (!entry.get || (entry.get->stage != GetStage::claiming && entry.get->stage != GetStage::granted))
+      continue;
+    running_.insert(entry.get);
+    if (!entry.get->options.wait) {
+      fail(entry.get, Error(ErrorKind::peer_lost, "the session broke before the claim was answered"));
+    } else {
       reconnect(entry.get);
     }
-    last_words = last_words || entry.last_word.has_value();
   }
-  if (last_words) keep_trying_last_words(peer, kFirstRetry, Deadline::in(2 * config_.lease));
+  see_to_last_words(peer);
 }
 
 // "consumed is resent until acknowledged": even when no get needs the session any more.
-void Reader::keep_trying_last_words(const NodeId& lender, std::chrono::nanoseconds delay, Deadline until) {
-  const auto address = address_of_.find(lender);
+void Reader::see_to_last_words(const NodeId& lender) {
   const Peer* peer = peers_.find(lender);
-  if (peer == nullptr || address == address_of_.end() || until.passed()) return;
-  if (peer->session) return;
-  output_.connect(
-      address->second, [this, lender, delay, until](const Result<std::shared_ptr<Session>>& connected) {
-        if (connected.ok())
-          return;  // on_peer_up repeats them, or the peer is another one now and they are moot
-        loop_.call_at(Deadline::in(delay), [this, lender, delay, until] {
-          keep_trying_last_words(lender, std::min<std::chrono::nanoseconds>(2 * delay, kLongestRetry), until);
-        });
-      });
+  if (peer == nullptr || peer->is_self || peer->session || !book_.has_last_words(lender)) return;
+  if (reconnecting_.insert(lender).second) try_last_words(lender, 0, kFirstRetry);
+}
+
+void Reader::try_last_words(const NodeId& lender, std::size_t address, std::chrono::nanoseconds delay) {
+  const Peer* peer = peers_.find(lender);
+  // A peer that died or was forgotten for its long silence needs no last word.
+  if (peer == nullptr || peer->session || !book_.has_last_words(lender)) {
+    reconnecting_.erase(lender);
+    return;
+  }
+  if (address >= peer->addresses.size()) {
+    loop_.call_at(Deadline::in(delay), [this, lender, delay] {
+      try_last_words(lender, 0, std::min<std::chrono::nanoseconds>(2 * delay, kLongestRetry));
+    });
+    return;
+  }
+  output_.connect(peer->addresses[address],
+                  [this, lender, address, delay](const Result<std::shared_ptr<Session>>& connected) {
+                    // If it is the lender that answered, on_peer_up has repeated them.
+                    try_last_words(lender, connected.ok() ? std::size_t{0} : address + 1, delay);
+                  });
 }
 
 void Reader::on_peer_died(const NodeId& peer) {
-  address_of_.erase(peer);
   for (const ClaimBook::Entry& entry : book_.forget(peer)) {
     const GetPtr& get = entry.get;
     if (!get) continue;

@@ -48,7 +48,7 @@ void Reader::deliver_inline(const GetPtr& get) {
   const auto* from = reinterpret_cast<const std::byte*>(packed.data());
   if (get->options.placement == Placement::into) {
     if (Status planned = plan_into(get); !planned.ok()) {
-      get->stage = GetStage::away;  // granted: the lease has to be given back
+      get->stage = GetStage::granted;  // granted: the lease has to be given back
       return fail(get, std::move(planned).error());
     }
     for (const LocalRange& range : get->to) {
@@ -202,6 +202,7 @@ void Reader::succeed(const GetPtr& get, Payload payload, bool view) {
   if (view) return;  // the view's release says consumed
   book_.close_with(lender, consumed.claim, consumed);
   output_.send_to_lender_lazily(lender, consumed);
+  see_to_last_words(lender);
 }
 
 void Reader::on_view_released(const NodeId& lender, std::uint64_t claim, std::uint64_t lease) {
@@ -209,6 +210,7 @@ void Reader::on_view_released(const NodeId& lender, std::uint64_t claim, std::ui
   const wire::Consumed consumed{.claim = claim, .lease = lease};
   book_.close_with(lender, claim, consumed);
   output_.send_to_lender_lazily(lender, consumed);
+  see_to_last_words(lender);
 }
 
 }  // namespace stagewire

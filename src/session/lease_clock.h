@@ -48,6 +48,10 @@ class ReaderLeaseClock {
 /// The lender's end, one per reader.
 class LenderLeaseClock {
  public:
+  /// `epoch` is at least as high as any that this node has used for the same reader before, or the reader
+  /// would take it for an old one.
+  explicit LenderLeaseClock(std::uint64_t epoch = 1) noexcept : epoch_(epoch) {}
+
   void on_heard(std::chrono::nanoseconds now) noexcept { heard_ = now; }
   /// Whether the reader has been silent for a whole period.
   bool expired(std::chrono::nanoseconds now, std::chrono::nanoseconds period) const noexcept {
@@ -55,12 +59,13 @@ class LenderLeaseClock {
   }
   std::chrono::nanoseconds heard() const noexcept { return heard_; }
   std::uint64_t epoch() const noexcept { return epoch_; }
-  /// Ends every lease of older epochs in the reader's eyes. Before the memory is freed, always.
-  void raise_epoch() noexcept { ++epoch_; }
+  /// Ends every lease of older epochs in the reader's eyes. Before the memory is freed, always. `epoch` is
+  /// higher than the one before.
+  void raise_epoch(std::uint64_t epoch) noexcept { epoch_ = epoch; }
 
  private:
   std::chrono::nanoseconds heard_{0};
-  std::uint64_t epoch_ = 1;
+  std::uint64_t epoch_;
 };
 
 }  // namespace stagewire

@@ -32,8 +32,10 @@ class OpeningBase : public Opening {
  protected:
   virtual Status on_bytes(std::string bytes) = 0;
   virtual Status on_connected() { return {}; }
-  virtual Error closed_early() {
-    return Error(ErrorKind::unreachable, "the peer closed the connection during the handshake");
+  virtual Error closed_early(std::string_view received) {
+    std::string text = "the peer closed the connection during the handshake";
+    if (!received.empty()) text += ", having sent " + describe_foreign_bytes(received);
+    return Error(ErrorKind::unreachable, std::move(text));
   }
 
   void watch_reads() {
@@ -103,7 +105,7 @@ class OpeningBase : public Opening {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0)
       return finish(Error(ErrorKind::unreachable, Error::from_errno(errno, "handshake").message()));
-    if (got == 0) return finish(closed_early());
+    if (got == 0) return finish(closed_early(received_));
     received_.append(chunk, 0, static_cast<std::size_t>(got));
     if (received_.size() < wanted_) return;
     wanted_ = 0;
@@ -144,8 +146,15 @@ class DialOpening final : public OpeningBase {
   }
 
   Status on_bytes(std::string bytes) override {
-    STAGEWIRE_ASSIGN(const std::string proof, handshake_.on_reply(bytes));
-    STAGEWIRE_TRY(send(proof));
+    Result<std::string> proof = handshake_.on_reply(bytes);
+    if (!proof.ok()) {
+      // Best effort: lets the responder name the cause instead of a closed connection.
+      if (proof.error().kind() == ErrorKind::auth_failed) {
+        static_cast<void>(send(InitiatorHandshake::rejection()));
+      }
+      return std::move(proof).error();
+    }
+    STAGEWIRE_TRY(send(*proof));
     finish_with(handshake_.result(), mode_, true);
     return {};
   }
@@ -174,8 +183,8 @@ class AcceptOpening final : public OpeningBase {
     return {};
   }
 
-  Error closed_early() override {
-    return replied_ ? handshake_.closed_before_proof() : OpeningBase::closed_early();
+  Error closed_early(std::string_view received) override {
+    return replied_ ? handshake_.closed_before_proof() : OpeningBase::closed_early(received);
   }
 
   Status on_hello(const std::string& bytes) {

@@ -44,12 +44,8 @@ Result<Address> Sessions::listen(const Address& address) {
 }
 
 bool Sessions::unlisten(const Address& address) {
-  const auto matches = [](const Address& bound, const Address& wanted) {
-    if (bound.kind != wanted.kind || bound.port != wanted.port) return false;
-    return bound.kind == Address::Kind::unix_socket ? bound.path == wanted.path : bound.host == wanted.host;
-  };
   return std::erase_if(listeners_,
-                       [&](const auto& listener) { return matches(listener->address(), address); }) != 0;
+                       [&address](const auto& listener) { return listener->address() == address; }) != 0;
 }
 
 wire::Welcome Sessions::own_welcome(const NodeId& peer) {
@@ -206,7 +202,7 @@ std::vector<std::shared_ptr<Session>> Sessions::all() const {
 void Sessions::forget(const Session& session) {
   const auto found = sessions_.find(session.peer());
   if (found == sessions_.end() || found->second.get() != &session) return;
-  if (last_tags_.size() >= kMaxLastTags) last_tags_.clear();
+  if (last_tags_.size() >= kMaxLastTags) last_tags_.erase(last_tags_.begin());
   last_tags_[session.peer()] = session.tag();
   const NodeId peer = session.peer();
   std::erase_if(found_at_, [&peer](const auto& entry) { return entry.second == peer; });

@@ -79,7 +79,8 @@ struct Welcome {
   std::uint32_t heartbeat_ms = 0;      ///< the interval at which it will send heartbeats
   std::uint32_t lease_ms = 0;          ///< after how much silence it expires our leases
   std::vector<std::pair<std::string, std::string>> transports;  ///< name, hello bytes
-  std::string last_session;  ///< tag of the last session with this peer that has ended for the sender (16 bytes), or empty
+  std::string last_session;  ///< tag of the last session with this peer that has ended for the sender (16
+                             ///< bytes), or empty
 };
 
 /// Sent every heartbeat interval by each side; anything received counts as a sign of life.

@@ -64,11 +64,6 @@ std::vector<ReadId> ReadTable::running() const {
   return ids;
 }
 
-std::size_t ReadTable::size() const {
-  const std::lock_guard lock(mutex_);
-  return reads_.size();
-}
-
 void ReadTable::refuse_new() {
   const std::lock_guard lock(mutex_);
   refusing_ = true;

@@ -3,7 +3,6 @@
 // under a lock. Thread-safe; owned by a link.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <unordered_map>
@@ -29,7 +28,6 @@ class ReadTable {
   bool when_settled(ReadId id, std::function<void()> settled);
   /// The reads that run now.
   std::vector<ReadId> running() const;
-  std::size_t size() const;
   /// Refuses new reads from now on.
   void refuse_new();
   /// Runs `closed` once no read is left; at once if there is none.

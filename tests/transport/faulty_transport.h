@@ -80,7 +80,6 @@ class FaultyTransport final : public Transport {
   void forget_memory(std::uint32_t memory) override { inner_->forget_memory(memory); }
   Result<std::unique_ptr<Link>> connect(LinkChannel& channel, std::string_view peer_hello) override;
   void close() override { inner_->close(); }
-  Transport& inner() noexcept { return *inner_; }
 
  private:
   std::unique_ptr<Transport> inner_;

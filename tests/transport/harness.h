@@ -34,12 +34,10 @@ class TransportHarness {
   Pool& pool() noexcept { return *pool_; }
   TestSource& source() noexcept { return source_; }
   EventLoop& loop() noexcept { return loop_; }
-  Metrics& metrics() noexcept { return metrics_; }
   /// The link that reads. On the loop only; null once closed and destroyed.
   Link* reader() noexcept { return reader_.get(); }
   /// The other end's.
   Link* writer() noexcept { return writer_.get(); }
-  TestChannel& reader_channel() noexcept { return reader_channel_; }
   virtual bool has_views() const = 0;
   /// Where data connections to the far end are accepted; 0 where there are none. Any opening is adopted.
   virtual std::uint16_t port() const { return 0; }

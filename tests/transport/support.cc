@@ -74,11 +74,6 @@ void TestSource::grant(std::uint64_t lease) {
   leases_.insert(lease);
 }
 
-void TestSource::revoke(std::uint64_t lease) {
-  const std::lock_guard lock(mutex_);
-  leases_.erase(lease);
-}
-
 void TestSource::revoke_after(std::uint64_t lease, std::uint64_t count) {
   const std::lock_guard lock(mutex_);
   revoke_after_[lease] = count;
@@ -98,11 +93,6 @@ void TestSource::open_gate() {
 void TestSource::wait_for_pins(std::uint64_t count) {
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, kHangGuard, [&] { return begun_ >= count; })) std::abort();
-}
-
-std::uint64_t TestSource::pins() const {
-  const std::lock_guard lock(mutex_);
-  return begun_;
 }
 
 Result<SourcePin> TestSource::pin(const NodeId& /*reader*/, std::uint64_t lease, const RemoteRange& range) {

@@ -103,7 +103,6 @@ class TestSource final : public SourceAccess {
  public:
   void add(std::uint32_t memory, std::shared_ptr<Pool> pool);
   void grant(std::uint64_t lease);
-  void revoke(std::uint64_t lease);
   /// While the gate is shut, pin() does not return: the serving node looks frozen.
   void shut_gate();
   void open_gate();
@@ -112,7 +111,6 @@ class TestSource final : public SourceAccess {
   /// Takes the lease away once `count` more calls of pin() have succeeded.
   void revoke_after(std::uint64_t lease, std::uint64_t count);
   std::int64_t pinned() const { return *pinned_; }
-  std::uint64_t pins() const;
 
   Result<SourcePin> pin(const NodeId& reader, std::uint64_t lease, const RemoteRange& range) override;
 

@@ -130,7 +130,9 @@ class Connector {
   std::uint16_t port_ = 0;
   std::string name_space_;
   std::atomic<bool> closed_{false};
-  mutable std::mutex mutex_;  // guards the members below
+  struct Published;
+  std::shared_ptr<Published> published_;  // what this connector has put and has not ended
+  mutable std::mutex mutex_;              // guards the members below
   std::string sender_host_;
   std::uint16_t sender_port_ = 0;
   ConnectorHealth counts_;

@@ -84,7 +84,8 @@ class Node {
   Result<Got> get(const Source& source, GetOptions options);
   /// The same without waiting.
   GetHandle get_async(const Source& source, GetOptions options);
-  /// Many at once, in one round trip per peer where the sessions are up.
+  /// Many at once, in one round trip per peer where the sessions are up; as many options as sources, or else
+  /// every one fails with invalid_argument.
   std::vector<GetHandle> get_many_async(const std::vector<Source>& sources,
                                         const std::vector<GetOptions>& options);
   std::vector<Result<Got>> get_many(const std::vector<Source>& sources,

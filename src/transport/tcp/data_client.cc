@@ -23,22 +23,19 @@ std::string printable(std::string text) {
   return text;
 }
 
-bool would_block(int error) noexcept {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 Error lost_error(int error_number, const char* what) {
   return Error(ErrorKind::peer_lost, Error::from_errno(error_number, what).message());
 }
 
 }  // namespace
 
-ReadConnection::ReadConnection(std::shared_ptr<PeerReads> reads, unsigned slot, DataThreads& threads,
-                               const std::vector<SocketAddress>& addresses, std::string hello)
+ReadConnection::ReadConnection(std::shared_ptr<PeerReads> reads, unsigned slot, EventLoop& loop,
+                               DataThreads& threads, const std::vector<SocketAddress>& addresses,
+                               std::string hello)
     : reads_(std::move(reads)),
       slot_(slot),
       threads_(threads),
-      loop_(threads.at(slot)),
+      loop_(loop),
       addresses_(addresses),
       out_(std::move(hello)) {}
 
@@ -333,7 +330,7 @@ void ReadConnection::fail(const Error& error) {
   if (error.kind() != ErrorKind::closed) threads_.counters().connections_broken.add();
   if (error.kind() == ErrorKind::protocol) {
     threads_.counters().protocol_errors.add();
-    threads_.log().warn(error.to_string());
+    threads_.log().warn("data connection to " + reads_->peer() + " closed: " + error.to_string());
   }
   watch_.reset();
   fd_.reset();

@@ -22,7 +22,7 @@ namespace stagewire {
 class ReadConnection : public std::enable_shared_from_this<ReadConnection> {
  public:
   /// `addresses` belongs to `reads`. `hello` opens the connection; it is good for one that the peer accepts.
-  ReadConnection(std::shared_ptr<PeerReads> reads, unsigned slot, DataThreads& threads,
+  ReadConnection(std::shared_ptr<PeerReads> reads, unsigned slot, EventLoop& loop, DataThreads& threads,
                  const std::vector<SocketAddress>& addresses, std::string hello);
 
   // Any thread; each posts to the connection's own.

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <utility>
 
+#include "transport/tcp/endpoints.h"
 #include "transport/tcp/tcp_options.h"
 
 namespace stagewire {
@@ -17,10 +18,6 @@ namespace {
 
 // One turn of a connection sends at most about this much before others on its thread have theirs.
 constexpr std::size_t kTurnBytes = 1U << 20U;
-
-bool would_block(int error) noexcept {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 }  // namespace
 

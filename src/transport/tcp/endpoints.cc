@@ -158,4 +158,8 @@ Status configure_socket(int fd, const TcpOptions& options) {
   return set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, dead_after, "TCP_USER_TIMEOUT");
 }
 
+bool would_block(int error_number) noexcept {
+  return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == EINTR;
+}
+
 }  // namespace stagewire

@@ -46,4 +46,7 @@ Result<Fd> make_socket(const SocketAddress& address, const TcpOptions& options);
 /// Errors: config (an unknown congestion control), io.
 Status configure_socket(int fd, const TcpOptions& options);
 
+/// Whether a send or receive that failed with `error_number` just has to be tried again later.
+bool would_block(int error_number) noexcept;
+
 }  // namespace stagewire

@@ -22,6 +22,7 @@ PeerReads::PeerReads(TcpOptions options, DataThreads& threads, std::vector<Socke
       threads_(threads),
       addresses_(std::move(addresses)),
       peer_(std::move(peer)),
+      first_thread_(threads.next()),
       slots_(options_.connections) {}
 
 std::size_t PeerReads::hellos_in_stock() const {
@@ -240,8 +241,8 @@ void PeerReads::dial(After& after) {
   for (unsigned i = 0; i < slots_.size() && !hellos_.empty(); ++i) {
     Slot& slot = slots_[i];
     if (slot.connection || (any && now < slot.dial_after)) continue;
-    slot.connection = std::make_shared<ReadConnection>(shared_from_this(), i, threads_, addresses_,
-                                                       std::move(hellos_.front()));
+    slot.connection = std::make_shared<ReadConnection>(shared_from_this(), i, threads_.at(first_thread_ + i),
+                                                       threads_, addresses_, std::move(hellos_.front()));
     hellos_.pop_front();
     after.start.push_back(slot.connection);
   }

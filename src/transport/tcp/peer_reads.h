@@ -67,6 +67,8 @@ class PeerReads : public std::enable_shared_from_this<PeerReads> {
   void lost(unsigned slot, const std::vector<ChunkJob>& jobs, const Error& error);
 
   const TcpOptions& options() const noexcept { return options_; }
+  /// The peer's name in logs.
+  const std::string& peer() const noexcept { return peer_; }
 
  private:
   struct Slot {
@@ -98,6 +100,7 @@ class PeerReads : public std::enable_shared_from_this<PeerReads> {
   DataThreads& threads_;
   const std::vector<SocketAddress> addresses_;
   const std::string peer_;
+  const std::size_t first_thread_;  // so that peers with few connections share all threads
   ReadTable table_;
 
   mutable std::mutex mutex_;

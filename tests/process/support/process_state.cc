@@ -1,0 +1,60 @@
+// See process_state.h.
+#include "process/support/process_state.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <system_error>
+
+namespace stagewire::test {
+
+namespace {
+
+bool is_session(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_size = sizeof(own);
+  socklen_t other_size = sizeof(other);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) return false;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_size) != 0) return false;
+  if (own.ss_family == AF_INET || own.ss_family == AF_INET6) return true;
+  if (own.ss_family != AF_UNIX) return false;
+  return own_size > sizeof(sa_family_t) || other_size > sizeof(sa_family_t);
+}
+
+}  // namespace
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count - 1;  // the iterator's own
+}
+
+std::set<std::string> left_behind_names() {
+  std::set<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored))
+    names.insert(entry.path().string());
+  for (const auto& entry : std::filesystem::directory_iterator("/tmp", ignored)) {
+    if (entry.path().filename().string().find("stagewire") != std::string::npos)
+      names.insert(entry.path().string());
+  }
+  return names;
+}
+
+std::size_t break_session_sockets() {
+  std::size_t count = 0;
+  std::set<int> fds;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    fds.insert(std::atoi(entry.path().filename().c_str()));
+  for (const int fd : fds) {
+    if (!is_session(fd)) continue;
+    ::shutdown(fd, SHUT_RDWR);
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace stagewire::test

@@ -1,0 +1,20 @@
+// What a process leaves behind: its open descriptors, and names in the file system. Free functions; any
+// thread.
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <string>
+
+namespace stagewire::test {
+
+/// Open descriptors of this process.
+std::size_t open_descriptors();
+/// Everything in /dev/shm, and what in /tmp has "stagewire" in its name.
+std::set<std::string> left_behind_names();
+/// Ends the sessions of this process from below, as a broken network does: shuts down every connected socket
+/// that is one, at whatever level. Returns how many. Unix sessions are told from lifelines and from the
+/// test's pipe by their names: those have none.
+std::size_t break_session_sockets();
+
+}  // namespace stagewire::test

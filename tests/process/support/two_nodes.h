@@ -1,0 +1,210 @@
+// The fixture of the process tests: a node in this process, one in a peer process, over each route. Header
+// only; the test's thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <stagewire/node/node.h>
+
+#include "process/support/pattern.h"
+#include "process/support/peer_process.h"
+#include "process/support/process_state.h"
+
+namespace stagewire::test {
+
+/// How the two nodes are joined.
+enum class Route : std::uint8_t {
+  shm,       ///< Unix session, no secret, shm reads
+  tcp,       ///< Unix session, secret, tcp reads
+  insecure,  ///< the same without a secret, on request
+  net,       ///< TCP session and tcp reads, as between two hosts: leases end by the clock
+};
+inline std::string name_of(Route route) {
+  switch (route) {
+    case Route::shm:
+      return "shm";
+    case Route::tcp:
+      return "tcp";
+    case Route::insecure:
+      return "insecure";
+    case Route::net:
+      return "net";
+  }
+  return "";
+}
+
+inline constexpr std::uint64_t kMegabyte = 1'000'000;
+
+class TwoNodes : public ::testing::TestWithParam<Route> {
+ protected:
+  void SetUp() override {
+    names_before_ = left_behind_names();
+    socket_dir_ = "/tmp/stagewire-test-" + std::to_string(::getpid());
+    if (GetParam() == Route::net) std::filesystem::create_directories(socket_dir_);
+  }
+  void TearDown() override {
+    node.reset();
+    peer.reset();
+    second.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(socket_dir_, ignored);
+    EXPECT_EQ(left_behind_names(), names_before_);
+  }
+
+  /// The options both nodes share; `extra` wins.
+  Line options(const Line& extra = Line()) const {
+    Line line("start");
+    line.with("log_level", "off").with("touch_pools", "false");
+    line.with("publish_pool_size", "600 MB").with("receive_pool_size", "600 MB");
+    switch (GetParam()) {
+      case Route::shm:
+        // Found by name, since nothing listens on TCP.
+        break;
+      case Route::tcp:
+        line.with("secret", std::string(kSecret)).with("routes", "tcp");
+        break;
+      case Route::insecure:
+        line.with("insecure", "true").with("routes", "tcp");
+        break;
+      case Route::net:
+        line.with("secret", std::string(kSecret)).with("routes", "tcp").with("socket_dir", socket_dir_);
+        // Long enough for a loaded machine, short enough to wait for.
+        line.with("heartbeat", "100 ms").with("lease", "3 s");
+        break;
+    }
+    for (const auto& [name, value] : extra.values) line.values[name] = value;
+    return line;
+  }
+
+  std::shared_ptr<Node> start_node(const Line& extra = Line()) {
+    NodeConfig config;
+    for (const auto& [name, value] : options(extra).values) {
+      const Status set = set_option(config, name, value);
+      EXPECT_TRUE(set.ok()) << set.error();
+    }
+    Result<std::shared_ptr<Node>> made = Node::create(std::move(config));
+    if (!made.ok()) {
+      ADD_FAILURE() << made.error();
+      std::abort();
+    }
+    forget_unix_sockets();
+    return std::move(made).value();
+  }
+  /// Starts a peer's node; gives the address under which it is found.
+  std::string start_peer(PeerProcess& which, const Line& extra = Line()) {
+    const Line started = which.expect_ok(options(extra));
+    forget_unix_sockets();
+    return started.text("address");
+  }
+  void start_both(const Line& extra = Line()) {
+    node = start_node(extra);
+    peer = std::make_unique<PeerProcess>();
+    peer_address = start_peer(*peer, extra);
+    address = node->addresses().front();
+  }
+
+  // Puts and gets of this side.
+  Result<Ticket> put(const std::string& key, const Pattern& pattern, PutOptions how = {}) {
+    return node->put(Key{.key = key}, make_payload(pattern), std::move(how));
+  }
+  static GetOptions by(std::chrono::nanoseconds timeout, Placement placement = Placement::copy) {
+    GetOptions how(Deadline::in(timeout));
+    how.placement = placement;
+    return how;
+  }
+  Source from_peer(const std::string& key) const { return Source::at(peer_address, Key{.key = key}); }
+  static Source of_ticket(const Line& answer) {
+    Result<Ticket> ticket = Ticket::parse(answer.text("ticket"));
+    EXPECT_TRUE(ticket.ok());
+    return ticket.ok() ? Source::of(*ticket) : Source();
+  }
+  static void expect_whole(const Result<Got>& got, const Pattern& pattern) {
+    ASSERT_TRUE(got.ok()) << got.error();
+    EXPECT_EQ(mismatch(got->payload, pattern), "");
+  }
+  static void expect_kind(const Result<Got>& got, const std::set<ErrorKind>& kinds) {
+    ASSERT_FALSE(got.ok()) << "it succeeded over " << got->transport;
+    EXPECT_EQ(kinds.count(got.error().kind()), 1U) << got.error();
+    EXPECT_FALSE(got.error().operation().empty()) << got.error();
+    EXPECT_FALSE(got.error().key().empty()) << got.error();
+  }
+
+  // The peer's.
+  static Line put_command(const std::string& key, const Pattern& pattern) {
+    return Line("put").with("key", key).with("seed", pattern.seed).with("size", pattern.size).with("parts",
+                                                                                                    pattern.parts);
+  }
+  Line get_command(const std::string& name, const std::string& key, const std::string& placement = "copy") const {
+    return Line("get").with("name", name).with("address", address).with("key", key).with("placement", placement);
+  }
+  static Line wait_command(const std::string& name, const Pattern& pattern) {
+    return Line("wait").with("name", name).with("seed", pattern.seed).with("size", pattern.size).with(
+        "parts", pattern.parts).with("deadline", std::uint64_t{50'000});
+  }
+
+  /// Everything this node held for others has come back.
+  void expect_idle(bool published_too = true) {
+    EXPECT_TRUE(eventually([&] {
+      const NodeStats now = node->stats();
+      return now.leases == 0 && now.waiting_claims == 0 && now.running_gets == 0 && now.views == 0 &&
+             now.quarantined == 0 && now.receive_pool.used == 0 &&
+             (!published_too || (now.published == 0 && now.publish_pool.used == 0));
+    })) << state();
+    EXPECT_EQ(node->publish_pool()->stats().bad_releases, 0U);
+    EXPECT_EQ(node->receive_pool()->stats().bad_releases, 0U);
+  }
+  void expect_peer_idle(PeerProcess& which) {
+    Line now;
+    EXPECT_TRUE(eventually([&] {
+      now = which.command(Line("stats"));
+      for (const char* name : {"published", "leases", "waiting", "gets", "views", "quarantined",
+                               "published_bytes", "received_bytes", "bad_releases"}) {
+        if (now.number(name, 1) != 0) return false;
+      }
+      return true;
+    })) << now.to_text();
+  }
+  std::string state() const {
+    const NodeStats now = node->stats();
+    return "published " + std::to_string(now.published) + ", leases " + std::to_string(now.leases) +
+           ", waiting " + std::to_string(now.waiting_claims) + ", gets " + std::to_string(now.running_gets) +
+           ", views " + std::to_string(now.views) + ", quarantined " + std::to_string(now.quarantined) +
+           ", sent pool " + std::to_string(now.publish_pool.used) + ", receive pool " +
+           std::to_string(now.receive_pool.used);
+  }
+
+  static constexpr const char* kSecret = "8f1d0c5b7a2e49631e7d4b90a6c8f35227bb914d6e03c5fa8812d79e40ab6cf1";
+  std::shared_ptr<Node> node;
+  std::unique_ptr<PeerProcess> peer;
+  std::unique_ptr<PeerProcess> second;
+  std::string address;
+  std::string peer_address;
+
+ private:
+  // Without its Unix sockets a node is found over TCP alone, as from another host.
+  void forget_unix_sockets() const {
+    if (GetParam() != Route::net) return;
+    for (const auto& entry : std::filesystem::directory_iterator(socket_dir_))
+      std::filesystem::remove(entry.path());
+  }
+
+  std::string socket_dir_;
+  std::set<std::string> names_before_;
+};
+
+inline std::string route_name(const ::testing::TestParamInfo<Route>& info) {
+  return name_of(info.param);
+}
+inline const auto kAllRoutes = ::testing::Values(Route::shm, Route::tcp, Route::insecure, Route::net);
+inline const auto kMainRoutes = ::testing::Values(Route::shm, Route::tcp, Route::net);
+
+}  // namespace stagewire::test

@@ -1,0 +1,279 @@
+// Framing, order, bounds and descriptors of a connection whose other end is this test or another connection.
+#include "session/connection.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+#include "session/loop_support.h"
+
+namespace stagewire::test {
+namespace {
+
+std::string frame_bytes(const wire::Frame& frame, bool with_descriptor = false) {
+  std::string bytes;
+  EXPECT_TRUE(wire::encode(frame, with_descriptor, 0, bytes).ok());
+  return bytes;
+}
+
+class ConnectionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto [here, there] = socket_pair();
+    raw = std::move(there);
+    connection = std::make_shared<Connection>(loop, std::move(here), options());
+  }
+  void TearDown() override {
+    on_loop(loop, [this] {
+      connection->close();
+      return 0;
+    });
+    connection.reset();
+    loop.stop();
+  }
+  virtual Connection::Options options() {
+    Connection::Options result;
+    result.unix_socket = true;
+    return result;
+  }
+  void start() {
+    on_loop(loop, [this] {
+      connection->start({.on_frame =
+                             [this](wire::Frame frame, Fd descriptor) -> Status {
+                               descriptors.add(static_cast<bool>(descriptor));
+                               const bool poison = std::holds_alternative<wire::Settled>(frame) &&
+                                                   std::get<wire::Settled>(frame).claim == kPoison;
+                               frames.add(std::move(frame));
+                               if (poison) return Error(ErrorKind::protocol, "poison");
+                               return {};
+                             },
+                         .on_closed = [this](Error error) { ends.add(std::move(error)); }});
+      return 0;
+    });
+  }
+  void write_raw(const std::string& bytes) {
+    std::size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t now = ::send(raw.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (now < 0) {
+        pollfd wait{.fd = raw.get(), .events = POLLOUT, .revents = 0};
+        ASSERT_GT(::poll(&wait, 1, 60'000), 0);
+        continue;
+      }
+      sent += static_cast<std::size_t>(now);
+    }
+  }
+  void expect_end(ErrorKind kind) {
+    const std::vector<Error> errors = ends.wait(1);
+    ASSERT_FALSE(errors.empty());
+    EXPECT_EQ(to_string(errors[0].kind()), to_string(kind)) << errors[0];
+    EXPECT_EQ(on_loop(loop, [this] { return ends.size(); }), 1U);
+  }
+
+  static constexpr std::uint64_t kPoison = 666;
+  EventLoop loop{"test"};
+  std::shared_ptr<Connection> connection;
+  Fd raw;
+  Collected<wire::Frame> frames;
+  Collected<bool> descriptors;
+  Collected<Error> ends;
+};
+
+TEST_F(ConnectionTest, TakesFramesHoweverTheyAreCut) {
+  start();
+  const std::string bytes = frame_bytes(wire::Settled{.claim = 1}) + frame_bytes(wire::Settled{.claim = 2});
+  for (const char byte : bytes) write_raw(std::string(1, byte));
+  write_raw(bytes + bytes);
+  const auto got = frames.wait(6);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_EQ(std::get<wire::Settled>(got[i]).claim, i % 2 + 1);
+}
+
+TEST_F(ConnectionTest, FramesBeforeTheEndOfTheStreamAreStillDelivered) {
+  write_raw(frame_bytes(wire::Goodbye{.kind = ErrorKind::closed, .message = "bye"}));
+  raw.reset();
+  start();
+  EXPECT_TRUE(std::holds_alternative<wire::Goodbye>(frames.wait(1).at(0)));
+  expect_end(ErrorKind::peer_lost);
+}
+
+TEST_F(ConnectionTest, GarbageEndsIt) {
+  start();
+  write_raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  expect_end(ErrorKind::protocol);
+  EXPECT_EQ(frames.size(), 0U);
+}
+
+TEST_F(ConnectionTest, AnAnnouncedSizeIsNotBelieved) {
+  start();
+  std::string header = frame_bytes(wire::Settled{.claim = 1}).substr(0, wire::kFrameHeaderSize);
+  const std::uint32_t huge = wire::kMaxFrame + 1;
+  header.replace(0, 4, reinterpret_cast<const char*>(&huge), 4);
+  write_raw(header);
+  expect_end(ErrorKind::protocol);
+}
+
+TEST_F(ConnectionTest, AnErrorOfTheHandlerEndsItAndNothingMoreIsDelivered) {
+  start();
+  write_raw(frame_bytes(wire::Settled{.claim = kPoison}) + frame_bytes(wire::Settled{.claim = 2}));
+  expect_end(ErrorKind::protocol);
+  EXPECT_EQ(frames.size(), 1U);
+  EXPECT_EQ(connection->send(wire::Settled{.claim = 1}).error().kind(), ErrorKind::peer_lost);
+}
+
+TEST_F(ConnectionTest, AnAnnouncedDescriptorThatDoesNotComeEndsIt) {
+  start();
+  write_raw(frame_bytes(wire::Lifeline{}, true));
+  expect_end(ErrorKind::protocol);
+}
+
+TEST_F(ConnectionTest, PassesDescriptorsWithTheirFrames) {
+  auto [here, there] = socket_pair();
+  const auto other = std::make_shared<Connection>(loop, std::move(raw), options());
+  start();
+  static_cast<void>(there);
+  EXPECT_TRUE(other->send(wire::Settled{.claim = 1}).ok());
+  EXPECT_TRUE(other->send(wire::Lifeline{}, here.get()).ok());
+  EXPECT_TRUE(other->send(wire::Settled{.claim = 2}).ok());
+  frames.wait(3);
+  EXPECT_EQ(descriptors.wait(3), (std::vector<bool>{false, true, false}));
+  on_loop(loop, [&] {
+    other->close();
+    return 0;
+  });
+}
+
+TEST_F(ConnectionTest, StrayDescriptorsEndIt) {
+  start();
+  const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::string bytes = frame_bytes(wire::Settled{.claim = 1});
+  // More descriptors than any frame announced; the first that is over the bound ends the connection.
+  for (int i = 0; i < 20; ++i) {
+    iovec piece{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = null.get();
+    std::copy_n(reinterpret_cast<const char*>(&fd), sizeof(fd), reinterpret_cast<char*>(CMSG_DATA(header)));
+    if (::sendmsg(raw.get(), &message, MSG_NOSIGNAL) < 0) break;
+  }
+  expect_end(ErrorKind::protocol);
+}
+
+TEST_F(ConnectionTest, LazyFramesWaitForAFlushAndKeepTheirOrder) {
+  start();
+  EXPECT_TRUE(connection->send_lazily(wire::Settled{.claim = 1})) << "the first asks for a flush";
+  EXPECT_FALSE(connection->send_lazily(wire::Settled{.claim = 2}));
+  pollfd wait{.fd = raw.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&wait, 1, 0), 0) << "nothing was sent";
+  EXPECT_TRUE(connection->send(wire::Settled{.claim = 3}).ok());
+  std::string expected;
+  for (std::uint64_t i = 1; i <= 3; ++i) expected += frame_bytes(wire::Settled{.claim = i});
+  std::string received(expected.size(), '\0');
+  ASSERT_EQ(::recv(raw.get(), received.data(), received.size(), 0), static_cast<ssize_t>(received.size()));
+  EXPECT_EQ(received, expected);
+  EXPECT_TRUE(connection->send_lazily(wire::Settled{.claim = 4}));
+}
+
+class SmallQueueTest : public ConnectionTest {
+ protected:
+  Connection::Options options() override {
+    Connection::Options result = ConnectionTest::options();
+    result.max_queued = 1 << 20;
+    return result;
+  }
+};
+
+TEST_F(SmallQueueTest, APeerThatDoesNotReadCostsBoundedMemory) {
+  start();
+  const wire::Goodbye large{.kind = ErrorKind::closed, .message = std::string(wire::kMaxErrorText, 'x')};
+  Status status;
+  for (int i = 0; i < 100'000 && status.ok(); ++i) status = connection->send(large);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().kind(), ErrorKind::peer_lost);
+  expect_end(ErrorKind::peer_lost);
+}
+
+TEST_F(SmallQueueTest, ASlowPeerGetsEverythingInOrder) {
+  start();
+  const auto other = std::make_shared<Connection>(loop, std::move(raw), options());
+  constexpr std::uint64_t kCount = 2000;
+  std::thread sender([&] {
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+      // Within the bound whatever the peer does: the reader sets the pace.
+      while (i > frames.size() + 200) std::this_thread::yield();
+      EXPECT_TRUE(other->send(wire::Settled{.claim = i}).ok());
+    }
+  });
+  const auto got = frames.wait(kCount);
+  sender.join();
+  for (std::uint64_t i = 0; i < got.size(); ++i) ASSERT_EQ(std::get<wire::Settled>(got[i]).claim, i);
+  on_loop(loop, [&] {
+    other->close();
+    return 0;
+  });
+}
+
+TEST_F(ConnectionTest, ANewOwnerGetsWhatTheOldOneLeft) {
+  Collected<std::uint64_t> first;
+  on_loop(loop, [&] {
+    connection->start({.on_frame =
+                           [&](const wire::Frame& frame, const Fd& /*descriptor*/) -> Status {
+                             first.add(std::get<wire::Settled>(frame).claim);
+                             connection->detach();
+                             return {};
+                           },
+                       .on_closed = [](const Error& /*error*/) { ADD_FAILURE(); }});
+    return 0;
+  });
+  std::string bytes;
+  for (std::uint64_t i = 1; i <= 3; ++i) bytes += frame_bytes(wire::Settled{.claim = i});
+  write_raw(bytes);
+  EXPECT_EQ(first.wait(1), std::vector<std::uint64_t>{1});
+  start();
+  const auto got = frames.wait(2);
+  EXPECT_EQ(std::get<wire::Settled>(got[0]).claim, 2U);
+  EXPECT_EQ(std::get<wire::Settled>(got[1]).claim, 3U);
+  EXPECT_EQ(first.size(), 1U);
+}
+
+TEST_F(ConnectionTest, ManyThreadsMaySendAtOnce) {
+  start();
+  const auto other = std::make_shared<Connection>(loop, std::move(raw), options());
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < 250; ++i) {
+        if (i % 3 == 0) {
+          other->send_lazily(wire::Settled{.claim = t * 1000 + i});
+        } else {
+          EXPECT_TRUE(other->send(wire::Settled{.claim = t * 1000 + i}).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  other->flush();
+  const auto got = frames.wait(1000);
+  std::array<std::uint64_t, 4> next{};
+  for (const wire::Frame& frame : got) {
+    const std::uint64_t claim = std::get<wire::Settled>(frame).claim;
+    EXPECT_EQ(next.at(claim / 1000)++, claim % 1000) << "each thread's frames keep their order";
+  }
+  on_loop(loop, [&] {
+    other->close();
+    return 0;
+  });
+}
+
+}  // namespace
+}  // namespace stagewire::test

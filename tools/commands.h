@@ -1,0 +1,66 @@
+// The subcommands beside bench: what each is told on the command line, and the function that does it. Each
+// function runs on the main thread, prints its result to stdout and returns an exit code (common/cli.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/cli.h"
+
+namespace stagewire::tools {
+
+struct KeygenOptions {
+  std::string output;  ///< path of a new file with mode 0600; empty: print
+  bool json = false;
+};
+int run_keygen(const KeygenOptions& options);
+
+struct DoctorOptions {
+  NodeSettings node;
+  bool json = false;
+};
+/// Exit code 1 if something that the configuration needs does not work.
+int run_doctor(const DoctorOptions& options);
+
+struct ExplainOptions {
+  NodeSettings node;
+  std::string peer;           ///< address to connect to first; empty: none
+  std::string wait = "5 s";   ///< how long connecting may take
+  bool config_table = false;  ///< print the table of options instead
+  bool show_config = false;   ///< print the effective configuration instead
+  bool json = false;
+};
+/// Exit code 1 if the peer could not be reached.
+int run_explain(const ExplainOptions& options);
+
+struct DemoOptions {
+  NodeSettings node;
+  unsigned rounds = 25;
+  bool json = false;
+  bool progress = false;
+};
+int run_demo(const DemoOptions& options);
+
+/// bench serve: publishes payloads of all sizes for `bench run` on another host.
+struct ServeOptions {
+  NodeSettings node;
+  std::string max_size = "1 GiB";
+  double seconds = 0;  ///< then ends; 0: until interrupted
+};
+int run_bench_serve(const ServeOptions& options);
+
+/// bench run: gets them.
+struct RunOptions {
+  NodeSettings node;
+  std::string peer;
+  std::vector<std::string> modes;  ///< view, into, copy, object
+  std::vector<std::string> sizes;  ///< empty: 4 KiB to 1 GiB, as far as the peer serves them
+  std::vector<unsigned> depths;    ///< gets at once
+  unsigned gets = 0;               ///< per row; 0: by size
+  bool json = false;
+  bool progress = false;
+};
+int run_bench_run(const RunOptions& options);
+
+}  // namespace stagewire::tools
