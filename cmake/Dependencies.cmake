@@ -78,7 +78,10 @@ target_link_libraries(stagewire_yaml INTERFACE ${STAGEWIRE_YAML_ARCHIVE})
 # Asio compiled once (src/base/asio_impl.cc). Clang 19 with libstdc++ needs the two coroutine macros said aloud.
 add_library(stagewire_asio INTERFACE)
 target_include_directories(stagewire_asio SYSTEM INTERFACE ${STAGEWIRE_ASIO_INCLUDE})
+# Whether Asio uses aligned_alloc would otherwise depend on what each file includes before it, and memory would be
+# allocated one way and freed the other.
 target_compile_definitions(stagewire_asio INTERFACE ASIO_STANDALONE ASIO_SEPARATE_COMPILATION ASIO_NO_DEPRECATED
+  ASIO_DISABLE_STD_ALIGNED_ALLOC
   $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT ASIO_HAS_STD_COROUTINE>)
 target_link_libraries(stagewire_asio INTERFACE Threads::Threads)
 

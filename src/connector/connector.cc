@@ -176,13 +176,28 @@ std::optional<Got> Connector::get(const std::string& from_stage, const std::stri
   if (!source) return std::nullopt;
   const std::string& address = source->addresses.front();
   if (!node_->connected(address) && !node_->is_own(address)) {
-    node_->connect(address);
+    start_connecting(address);
     return std::nullopt;
   }
   GetOptions options(Deadline::in(node_->config().get_deadline));
   options.placement = placement;
   options.wait = false;
   return run_get(*source, std::move(options));
+}
+
+void Connector::start_connecting(const std::string& address) {
+  node_->connect(address, [weak = weak_from_this(), address](const Status& status) {
+    const auto self = weak.lock();
+    if (!self || status.ok() || self->closed()) return;
+    const std::string text = "connecting to " + address + ": " + status.error().to_string();
+    {
+      const std::lock_guard lock(self->mutex_);
+      // A caller that polls tries again and again: one line for each new reason.
+      if (self->counts_.last_error == text) return;
+      self->counts_.last_error = text;
+    }
+    self->report("warning", text);
+  });
 }
 
 std::optional<Got> Connector::get_with_deadline(const std::string& from_stage, const std::string& to_stage,

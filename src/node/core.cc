@@ -165,6 +165,7 @@ Status NodeCore::start_listening() {
   reader_ = std::make_unique<Reader>(loop_, config_, *peers_, book_, receive_pool_, mailbox_, *this, metrics_,
                                      log_);
   sessions_ = std::make_unique<Sessions>(loop_, worker_, sessions_config(), *this, log_);
+  if (!config_.socket_dir.empty()) remove_stale_sockets(config_.socket_dir);
   Address own;
   own.kind = Address::Kind::unix_socket;
   own.path = unix_name_of_node(id_.hex(), config_.socket_dir);

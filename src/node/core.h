@@ -47,7 +47,7 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   Result<Got> get(const Source& source, GetOptions options);
   std::vector<GetHandle> get_async(const std::vector<Source>& sources,
                                    const std::vector<GetOptions>& options);
-  void start_connecting(const std::string& address);
+  void start_connecting(const std::string& address, std::function<void(const Status&)> done);
   Result<std::string> listen(const std::string& address);
   bool unlisten(const std::string& address);
   std::vector<std::string> addresses() const;

@@ -102,8 +102,8 @@ std::string NodeCore::explain_on_loop() {
   text += "  transports:\n";
   for (const auto& transport : transports_) {
     const Viability viability = transport->viability();
-    text += "    " + std::string(transport->name()) + ": " + (viability.viable ? "viable" : "not viable") +
-            (viability.reason.empty() ? "" : ", " + viability.reason) + "\n";
+    text += "    " + std::string(transport->name()) + ": " + (viability.viable ? "viable, " : "") +
+            viability.reason + "\n";
   }
   for (const auto& [id, peer] : peers_->all()) {
     if (peer->is_self) continue;
@@ -113,7 +113,7 @@ std::string NodeCore::explain_on_loop() {
     const Route route = peers_->route(*peer, MemoryKind::host(), MemoryKind::host());
     text += "    host → host: " + (route.link != nullptr ? route.transport : std::string("no way")) + "\n";
     for (const RouteCandidate& candidate : route.considered) {
-      text += "      " + candidate.transport + ": " + (candidate.viable ? "viable, " : "not viable, ") +
+      text += "      " + candidate.transport + ": " + (candidate.viable ? "viable, " : "") +
               candidate.reason + "\n";
     }
   }

@@ -103,12 +103,12 @@ std::vector<GetHandle> NodeCore::get_async(const std::vector<Source>& sources,
                                            const std::vector<GetOptions>& options) {
   std::vector<GetHandle> handles;
   handles.reserve(sources.size());
-  std::vector<GetPtr> claimed;
+  std::vector<std::pair<GetPtr, std::shared_ptr<Session>>> claimed;
   std::set<std::shared_ptr<Session>> sessions;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     BegunGet begun = begin_get(sources[i], options[i], false);
-    if (begun.get) claimed.push_back(std::move(begun.get));
-    if (begun.session) sessions.insert(std::move(begun.session));
+    if (begun.session) sessions.insert(begun.session);
+    if (begun.get) claimed.emplace_back(std::move(begun.get), std::move(begun.session));
     handles.emplace_back(std::move(begun.state));
   }
   for (const auto& session : sessions) session->flush();
@@ -116,20 +116,28 @@ std::vector<GetHandle> NodeCore::get_async(const std::vector<Source>& sources,
   // Their deadlines are the loop's, since nobody may be waiting; also finds claims whose session broke before
   // the flush.
   mailbox_->post([this, claimed = std::move(claimed)] {
-    for (const GetPtr& get : claimed) {
+    for (const auto& [get, session] : claimed) {
       reader_->arm_deadline(get);
-      if (get->stage == GetStage::claiming && !sessions_->find(get->peer)) reader_->on_claim_unsent(get);
+      if (get->stage == GetStage::claiming && sessions_->find(get->peer) != session)
+        reader_->on_claim_unsent(get);
     }
   });
   return handles;
 }
 
-void NodeCore::start_connecting(const std::string& address) {
-  if (!check_usable().ok()) return;
-  mailbox_->post([this, address] {
-    if (is_own_address(address)) return;
-    connect(address, [this, address](const Result<std::shared_ptr<Session>>& session) {
+void NodeCore::start_connecting(const std::string& address, std::function<void(const Status&)> done) {
+  if (const Status usable = check_usable(); !usable.ok()) {
+    if (done) done(usable);
+    return;
+  }
+  mailbox_->post([this, address, done = std::move(done)] {
+    if (is_own_address(address)) {
+      if (done) done({});
+      return;
+    }
+    connect(address, [this, address, done](const Result<std::shared_ptr<Session>>& session) {
       if (!session.ok()) log_->debug("connecting to " + address + ": " + session.error().to_string());
+      if (done) done(session.ok() ? Status() : Status(session.error()));
     });
   });
 }

@@ -85,8 +85,8 @@ std::vector<Result<Got>> Node::get_many(const std::vector<Source>& sources,
   }
   return results;
 }
-void Node::connect(const std::string& address) {
-  core_->start_connecting(address);
+void Node::connect(const std::string& address, std::function<void(const Status&)> done) {
+  core_->start_connecting(address, std::move(done));
 }
 bool Node::connected(const std::string& address) const {
   return core_->connected(address);

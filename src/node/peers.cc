@@ -112,7 +112,7 @@ void Peers::make_links(Peer& peer, const std::shared_ptr<Session>& session) {
     link.transport = transport.get();
     link.channel = std::make_unique<LinkPort>(self_id_, std::string(transport->name()), session);
     if (!transport_allowed(transport->name())) {
-      link.problem = "not among the configured routes";
+      link.problem = "not viable, because it is not among the configured routes";
     } else if (const Viability here = transport->viability(); !here.viable) {
       link.problem = here.reason;
     } else if (Result<std::unique_ptr<Link>> connected = transport->connect(*link.channel, hello->second);
@@ -123,9 +123,12 @@ void Peers::make_links(Peer& peer, const std::shared_ptr<Session>& session) {
     }
     peer.links.push_back(std::move(link));
   }
-  std::stable_sort(peer.links.begin(), peer.links.end(), [](const PeerLink& a, const PeerLink& b) {
-    return a.transport->rank() < b.transport->rank();
-  });
+  const auto preference = [this](const PeerLink& link) {
+    const auto named = std::find(config_.routes.begin(), config_.routes.end(), link.transport->name());
+    return std::pair(named - config_.routes.begin(), link.transport->rank());
+  };
+  std::stable_sort(peer.links.begin(), peer.links.end(),
+                   [&](const PeerLink& a, const PeerLink& b) { return preference(a) < preference(b); });
 }
 
 void Peers::announce_memories(Session& session) {
@@ -150,15 +153,17 @@ void Peers::announce_memories(Session& session) {
 }
 
 void Peers::send_lifeline(Peer& peer, Session& session) {
-  if (peer.lifeline) return;  // it has its other end already, from an earlier session
+  // Anew for each session: the peer may have forgotten this node meanwhile, or never have received the last
+  // one.
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
     log_->warn("no lifeline for " + peer.label + ": " + Error::from_errno(errno, "socketpair").message());
     return;
   }
-  auto ours = std::make_shared<LifelineEnd>(LifelineEnd{Fd(ends[0])});
   const Fd theirs(ends[1]);
-  if (session.send(wire::Lifeline{}, theirs.get()).ok()) peer.lifeline = std::move(ours);
+  if (!peer.lifeline) peer.lifeline = std::make_shared<LifelineEnd>();
+  peer.lifeline->fds.emplace_back(ends[0]);
+  static_cast<void>(session.send(wire::Lifeline{}, theirs.get()));
 }
 
 void Peers::watch_process(Peer& peer, Session& session) {
@@ -232,8 +237,8 @@ void Peers::on_expiry(const NodeId& id) {
   const auto silent = boottime_now() - peer->as_lender.heard();
   if (output_.has_leases(id)) {
     if (!peer->death_is_visible()) {
-      peer->as_lender
-          .raise_epoch();  // first, so that the reader cannot believe in a lease whose memory is reused
+      // First, so that the reader cannot believe in a lease whose memory is reused.
+      peer->as_lender.raise_epoch(++highest_epoch_);
       output_.on_leases_expired(*peer);
     }
   } else if (silent >= kForgetAfterPeriods * config_.lease && peer->lifeline.use_count() <= 1) {
@@ -247,6 +252,10 @@ void Peers::on_expiry(const NodeId& id) {
 void Peers::on_acknowledged(Session& session, std::chrono::nanoseconds sent, std::uint64_t epoch) {
   Peer* peer = find(session.peer());
   if (peer == nullptr || peer->session.get() != &session) return;
+  // The lifeline was sent before any heartbeat: what acknowledges one has seen the other.
+  if (peer->lifeline && peer->lifeline->fds.size() > 1 && sent > session.started()) {
+    peer->lifeline->fds.erase(peer->lifeline->fds.begin(), peer->lifeline->fds.end() - 1);
+  }
   if (peer->as_reader.on_acknowledged(sent, epoch)) {
     log_->warn("the leases held at " + peer->label +
                " have expired: it had heard nothing from this node for too long");
@@ -319,7 +328,7 @@ Route Peers::route(Peer& peer, MemoryKind source, MemoryKind destination) {
     std::string line =
         "route from " + peer.label + ", " + pair + ": " + (route.link != nullptr ? route.transport : "none");
     for (const RouteCandidate& candidate : route.considered) {
-      line += "; " + candidate.transport + (candidate.viable ? ": " : " not: ") + candidate.reason;
+      line += "; " + candidate.transport + ": " + candidate.reason;
     }
     log_->info(line);
   }
@@ -346,6 +355,7 @@ void Peers::close(std::function<void()> closed) {
     loop_.cancel(std::exchange(peer->expiry_timer, 0));
     close_links(*peer);
     peer->session.reset();
+    peer->lifeline.reset();  // views that live on hold it themselves
     peer->peer_lifeline_watch.reset();
     peer->pidfd_watch.reset();
   }

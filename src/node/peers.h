@@ -25,11 +25,12 @@
 
 namespace stagewire {
 
-/// Our end of the socket pair whose other end the peer, as a lender, watches. Held by the peer's entry and by
-/// every view of its memory: the kernel closes it when this process ends, whatever happens, and nobody closes
-/// it earlier.
+/// Our ends of the socket pairs whose other ends the peer, as a lender, watches. Held by the peer's entry and
+/// by every view of its memory: the kernel closes them when this process ends, whatever happens, and nobody
+/// closes them earlier. The last one is the one that counts; older ones stay until the peer has certainly
+/// taken over the last.
 struct LifelineEnd {
-  Fd fd;
+  std::vector<Fd> fds;
 };
 
 /// A link with what it needs.

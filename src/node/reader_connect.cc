@@ -175,9 +175,10 @@ void Reader::try_last_words(const NodeId& lender, std::size_t address, std::chro
     return;
   }
   output_.connect(peer->addresses[address],
-                  [this, lender, address, delay](const Result<std::shared_ptr<Session>>& connected) {
-                    // If it is the lender that answered, on_peer_up has repeated them.
-                    try_last_words(lender, connected.ok() ? std::size_t{0} : address + 1, delay);
+                  [this, lender, address, delay](const Result<std::shared_ptr<Session>>& /*connected*/) {
+                    // If it was the lender that answered, on_peer_up has repeated them and this ends; else
+                    // the next.
+                    try_last_words(lender, address + 1, delay);
                   });
 }
 

@@ -206,7 +206,12 @@ void Connection::on_readable() {
   }
   release_hold();
   if (callbacks_ && error_without_owner_ && status.ok()) status = *error_without_owner_;
-  if (!status.ok()) fail(std::move(status).error());
+  if (status.ok()) return;
+  if (status.error().kind() != ErrorKind::peer_lost) {
+    static_cast<void>(
+        send(wire::Goodbye{.kind = status.error().kind(), .message = status.error().message()}));
+  }
+  fail(std::move(status).error());
 }
 
 Status Connection::receive_some(bool& more) {

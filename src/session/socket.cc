@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <ifaddrs.h>
 #include <memory>
@@ -30,6 +31,8 @@ constexpr int kSoPeerPidfd = SO_PEERPIDFD;
 #endif
 
 constexpr int kBacklog = 512;
+// Entries of a socket directory that one start looks through, so that a huge directory cannot hold it up.
+constexpr std::size_t kMaxSocketsLookedAt = 4096;
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -183,6 +186,16 @@ Result<Fd> start_connect(const Address& address) {
                                              Error::from_errno(error, "connect").message());
   }
   return fd;
+}
+
+void remove_stale_sockets(const std::string& socket_dir) {
+  std::error_code error;
+  std::size_t looked_at = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(socket_dir, error)) {
+    if (++looked_at > kMaxSocketsLookedAt) return;
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("stagewire-") && name.ends_with(".sock")) remove_stale_path(entry.path().string());
+  }
 }
 
 int connect_error(int fd) noexcept {

@@ -24,6 +24,9 @@ Result<std::vector<Address>> resolve(const Address& address);
 /// naming the address and, for a port in use, what to do.
 Result<Fd> listen_on(const Address& address, Address& bound);
 
+/// Removes the sockets of killed nodes from a configured directory: those of ours on which nobody answers.
+void remove_stale_sockets(const std::string& socket_dir);
+
 /// Starts a non-blocking connect; completes when the socket becomes writable, then connect_error() says how.
 Result<Fd> start_connect(const Address& numeric_or_unix);
 /// The outcome of a connect: 0 or an errno.

@@ -1,10 +1,9 @@
 // What a reader has open at its lenders, and what it repeats after a reconnect.
 #include "node/claim_book.h"
 
+#include <gtest/gtest.h>
 #include <thread>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "node/lender_fixture.h"
 

@@ -2,9 +2,8 @@
 #include "node/lease_table.h"
 
 #include <cstdint>
-#include <optional>
-
 #include <gtest/gtest.h>
+#include <optional>
 
 #include "node/lender_fixture.h"
 
@@ -22,7 +21,8 @@ class LeaseTableTest : public ::testing::Test {
     table.add_memory(pool);
     facts.body = std::make_shared<SourceBody>();
     facts.body->released = [this](EndReason reason) { released = reason; };
-    facts.ranges = {{.memory = 4, .offset = 8192, .length = 100}, {.memory = 4, .offset = 256, .length = 1000}};
+    facts.ranges = {{.memory = 4, .offset = 8192, .length = 100},
+                    {.memory = 4, .offset = 256, .length = 1000}};
     table.add(1, reader, facts);
   }
   ErrorKind refused(std::uint64_t lease, const NodeId& who, RemoteRange range) {
@@ -51,12 +51,16 @@ TEST_F(LeaseTableTest, PinsWhatTheLeaseCovers) {
 
 TEST_F(LeaseTableTest, RefusesWhatItDoesNotCover) {
   constexpr std::uint64_t kHuge = UINT64_MAX;
-  for (const RemoteRange range :
-       {RemoteRange{.memory = 4, .offset = 255, .length = 1}, RemoteRange{.memory = 4, .offset = 256, .length = 1001},
-        RemoteRange{.memory = 4, .offset = 1255, .length = 2}, RemoteRange{.memory = 4, .offset = 1257, .length = 0},
-        RemoteRange{.memory = 4, .offset = 8191, .length = 2}, RemoteRange{.memory = 4, .offset = 0, .length = 1},
-        RemoteRange{.memory = 4, .offset = 300, .length = kHuge}, RemoteRange{.memory = 4, .offset = kHuge, .length = 2},
-        RemoteRange{.memory = 3, .offset = 256, .length = 1}, RemoteRange{.memory = 5, .offset = 256, .length = 1}}) {
+  for (const RemoteRange range : {RemoteRange{.memory = 4, .offset = 255, .length = 1},
+                                  RemoteRange{.memory = 4, .offset = 256, .length = 1001},
+                                  RemoteRange{.memory = 4, .offset = 1255, .length = 2},
+                                  RemoteRange{.memory = 4, .offset = 1257, .length = 0},
+                                  RemoteRange{.memory = 4, .offset = 8191, .length = 2},
+                                  RemoteRange{.memory = 4, .offset = 0, .length = 1},
+                                  RemoteRange{.memory = 4, .offset = 300, .length = kHuge},
+                                  RemoteRange{.memory = 4, .offset = kHuge, .length = 2},
+                                  RemoteRange{.memory = 3, .offset = 256, .length = 1},
+                                  RemoteRange{.memory = 5, .offset = 256, .length = 1}}) {
     EXPECT_EQ(refused(1, reader, range), ErrorKind::protocol) << range.memory << " " << range.offset;
   }
 }

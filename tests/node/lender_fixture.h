@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <gtest/gtest.h>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "node/lender.h"
 
@@ -106,8 +105,9 @@ class LenderTest : public ::testing::Test {
   /// The oldest frame for `reader` not looked at yet, which must be a T.
   template <typename T>
   T sent_to(const NodeId& reader) {
-    const auto first = std::find_if(output.sent.begin(), output.sent.end(),
-                                    [&reader](const FakeOutput::Sent& sent) { return sent.reader == reader; });
+    const auto first =
+        std::find_if(output.sent.begin(), output.sent.end(),
+                     [&reader](const FakeOutput::Sent& sent) { return sent.reader == reader; });
     if (first == output.sent.end()) {
       ADD_FAILURE() << "nothing was sent to this reader";
       return {};

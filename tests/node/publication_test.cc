@@ -1,10 +1,9 @@
 // The publication's transition function: every event in every state.
 #include "node/publication.h"
 
+#include <gtest/gtest.h>
 #include <memory>
 #include <optional>
-
-#include <gtest/gtest.h>
 
 namespace stagewire {
 namespace {

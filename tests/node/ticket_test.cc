@@ -1,7 +1,6 @@
 // The text form of tickets: what is written can be read, and nothing else is taken for one.
-#include <random>
-
 #include <gtest/gtest.h>
+#include <random>
 
 #include <stagewire/node/ticket.h>
 
@@ -101,7 +100,8 @@ TEST(Ticket, MutatedTextNeverMisbehaves) {
 
 TEST(Key, PrintsItsParts) {
   EXPECT_EQ((Key{.name_space = "", .from_stage = "", .to_stage = "", .key = "k"}.to_string()), "k");
-  const std::string whole = Key{.name_space = "n", .from_stage = "f", .to_stage = "t", .key = "k"}.to_string();
+  const std::string whole =
+      Key{.name_space = "n", .from_stage = "f", .to_stage = "t", .key = "k"}.to_string();
   for (const char* part : {"n", "f", "t", "k"}) EXPECT_NE(whole.find(part), std::string::npos);
 }
 

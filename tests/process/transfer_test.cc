@@ -68,7 +68,8 @@ TEST_P(Transfer, IntoOneDestinationAndIntoPages) {
       left -= page;
       places.emplace_back(2 * left, page);
     }
-    for (const auto& [offset, length] : places) how.into.push_back({.data = pages.data() + offset, .size = length});
+    for (const auto& [offset, length] : places)
+      how.into.push_back({.data = pages.data() + offset, .size = length});
     const Result<Got> paged = node->get(from_peer("k"), std::move(how));
     ASSERT_TRUE(paged.ok()) << paged.error();
     std::vector<std::byte> packed;
@@ -95,7 +96,8 @@ TEST_P(Transfer, ADestinationThatDoesNotFitLeavesThePayloadThere) {
       GetOptions how = by(seconds(30), Placement::into);
       how.into = {DestinationRange{.data = small.data(), .size = small.size()}};
       if (several) how.into.push_back({.data = small.data(), .size = 2});
-      expect_kind(node->get(from_peer("k"), std::move(how)), {ErrorKind::too_large, ErrorKind::invalid_argument});
+      expect_kind(node->get(from_peer("k"), std::move(how)),
+                  {ErrorKind::too_large, ErrorKind::invalid_argument});
     }
     expect_whole(node->get(from_peer("k"), by(seconds(30))), pattern);
   }
@@ -141,13 +143,15 @@ TEST_P(Transfer, ManyOfOnePeerAtOnce) {
   for (int round = 0; round < 2; ++round) {
     const std::vector<Result<Got>> all = node->get_many(sources, how);
     ASSERT_EQ(all.size(), sources.size());
-    for (std::uint64_t i = 0; i < 40; ++i) expect_whole(all[i], {.seed = i + 1, .size = i * 1000, .parts = 1});
+    for (std::uint64_t i = 0; i < 40; ++i)
+      expect_whole(all[i], {.seed = i + 1, .size = i * 1000, .parts = 1});
     expect_kind(all.back(), {ErrorKind::not_found});
     for (std::uint64_t i = 0; i < 40; ++i)
       peer->expect_ok(put_command("k" + std::to_string(i), {.seed = i + 1, .size = i * 1000, .parts = 1}));
   }
   how.pop_back();
-  for (const Result<Got>& refused : node->get_many(sources, how)) expect_kind(refused, {ErrorKind::invalid_argument});
+  for (const Result<Got>& refused : node->get_many(sources, how))
+    expect_kind(refused, {ErrorKind::invalid_argument});
 }
 
 TEST_P(Transfer, EveryOwedReaderGetsItOnce) {
@@ -193,13 +197,15 @@ TEST_P(Transfer, BothDirectionsAtOnceFromManyThreads) {
   const std::uint64_t threads = 8;
   const std::uint64_t rounds = 40;
   Line there("stress");
-  there.with("address", address).with("own", "p").with("others", "t").with("threads", threads).with("rounds", rounds);
+  there.with("address", address)
+      .with("own", "p")
+      .with("others", "t")
+      .with("threads", threads)
+      .with("rounds", rounds);
   peer->send(there);
-  const StressResult here = run_stress(*node, {.other = peer_address,
-                                               .own_prefix = "t",
-                                               .other_prefix = "p",
-                                               .threads = threads,
-                                               .rounds = rounds});
+  const StressResult here = run_stress(
+      *node,
+      {.other = peer_address, .own_prefix = "t", .other_prefix = "p", .threads = threads, .rounds = rounds});
   const Line answer = peer->answer();
   EXPECT_EQ(here.problem, "");
   EXPECT_EQ(here.good, threads * rounds);
@@ -223,6 +229,7 @@ TEST_P(Transfer, ACancelledGetLeavesThePayload) {
 }
 
 TEST_P(Transfer, NoDescriptorsAreLeft) {
+  start_node();  // what libraries open once and keep is open now
   const std::size_t before = open_descriptors();
   {
     start_both();
@@ -232,7 +239,8 @@ TEST_P(Transfer, NoDescriptorsAreLeft) {
     expect_whole(node->get(from_peer("k"), by(seconds(30), Placement::view)), pattern);
     peer->expect_ok(get_command("a", "k", "view"));
     peer->expect_ok(wait_command("a", pattern));
-    EXPECT_LE(peer->expect_ok(Line("destroy")).number("descriptors"), 4U) << "standard streams and the test's pipe";
+    EXPECT_LE(peer->expect_ok(Line("destroy")).number("new_descriptors"), 1U)
+        << "libsodium may keep the random device open";
     node.reset();
     peer.reset();
   }

@@ -29,11 +29,11 @@ TEST(Address, RefusesWithTheTextAndTheForms) {
   const std::string longest = "unix:@" + std::string(106, 'n');
   EXPECT_TRUE(Address::parse(longest).ok());
   for (const std::string& text :
-       {std::string(), std::string("host"), std::string("host:"), std::string(":80"), std::string("host:65536"),
-        std::string("host:-1"), std::string("host:8x"), std::string("::1:80"), std::string("[::1]"),
-        std::string("[::1:80"), std::string("unix:"), std::string("unix:@"), std::string("unix:name"),
-        std::string("unix:/"), longest + "n", std::string("unix:@a\0b", 9), std::string("a b:80"),
-        std::string("host:80 "), std::string(2000, 'x')}) {
+       {std::string(), std::string("host"), std::string("host:"), std::string(":80"),
+        std::string("host:65536"), std::string("host:-1"), std::string("host:8x"), std::string("::1:80"),
+        std::string("[::1]"), std::string("[::1:80"), std::string("unix:"), std::string("unix:@"),
+        std::string("unix:name"), std::string("unix:/"), longest + "n", std::string("unix:@a\0b", 9),
+        std::string("a b:80"), std::string("host:80 "), std::string(2000, 'x')}) {
     const Result<Address> address = Address::parse(text);
     ASSERT_FALSE(address.ok()) << text;
     EXPECT_EQ(address.error().kind(), ErrorKind::invalid_argument);

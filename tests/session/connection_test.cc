@@ -40,15 +40,14 @@ class ConnectionTest : public ::testing::Test {
   }
   void start() {
     on_loop(loop, [this] {
-      connection->start({.on_frame =
-                             [this](wire::Frame frame, Fd descriptor) -> Status {
-                               descriptors.add(static_cast<bool>(descriptor));
-                               const bool poison = std::holds_alternative<wire::Settled>(frame) &&
-                                                   std::get<wire::Settled>(frame).claim == kPoison;
-                               frames.add(std::move(frame));
-                               if (poison) return Error(ErrorKind::protocol, "poison");
-                               return {};
-                             },
+      connection->start({.on_frame = [this](wire::Frame frame, Fd descriptor) -> Status {
+                           descriptors.add(static_cast<bool>(descriptor));
+                           const bool poison = std::holds_alternative<wire::Settled>(frame) &&
+                                               std::get<wire::Settled>(frame).claim == kPoison;
+                           frames.add(std::move(frame));
+                           if (poison) return Error(ErrorKind::protocol, "poison");
+                           return {};
+                         },
                          .on_closed = [this](Error error) { ends.add(std::move(error)); }});
       return 0;
     });
@@ -87,8 +86,7 @@ TEST_F(ConnectionTest, TakesFramesHoweverTheyAreCut) {
   for (const char byte : bytes) write_raw(std::string(1, byte));
   write_raw(bytes + bytes);
   const auto got = frames.wait(6);
-  for (std::size_t i = 0; i < got.size(); ++i)
-    EXPECT_EQ(std::get<wire::Settled>(got[i]).claim, i % 2 + 1);
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::get<wire::Settled>(got[i]).claim, i % 2 + 1);
 }
 
 TEST_F(ConnectionTest, FramesBeforeTheEndOfTheStreamAreStillDelivered) {
@@ -226,12 +224,11 @@ TEST_F(SmallQueueTest, ASlowPeerGetsEverythingInOrder) {
 TEST_F(ConnectionTest, ANewOwnerGetsWhatTheOldOneLeft) {
   Collected<std::uint64_t> first;
   on_loop(loop, [&] {
-    connection->start({.on_frame =
-                           [&](const wire::Frame& frame, const Fd& /*descriptor*/) -> Status {
-                             first.add(std::get<wire::Settled>(frame).claim);
-                             connection->detach();
-                             return {};
-                           },
+    connection->start({.on_frame = [&](const wire::Frame& frame, const Fd& /*descriptor*/) -> Status {
+                         first.add(std::get<wire::Settled>(frame).claim);
+                         connection->detach();
+                         return {};
+                       },
                        .on_closed = [](const Error& /*error*/) { ADD_FAILURE(); }});
     return 0;
   });

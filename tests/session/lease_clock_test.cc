@@ -2,10 +2,9 @@
 // the lender reuses its memory.
 #include "session/lease_clock.h"
 
+#include <gtest/gtest.h>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace stagewire {
 namespace {
@@ -102,8 +101,8 @@ TEST(LeaseClocks, AHeartbeatAcknowledgedAfterTheExpiryRevivesNothing) {
   EXPECT_TRUE(reader.holds(lender.epoch(), seconds(111))) << "new leases are good";
 }
 
-// Random delays and losses in both directions, clocks that run up to 10 % apart: never does the reader believe
-// in a lease at a moment at which the lender has ended it.
+// Random delays and losses in both directions, clocks that run up to 10 % apart: never does the reader
+// believe in a lease at a moment at which the lender has ended it.
 TEST(LeaseClocks, TheReaderNeverOutlivesTheLender) {
   std::mt19937_64 random(11);
   const auto up_to = [&random](std::int64_t limit) {
@@ -129,8 +128,8 @@ TEST(LeaseClocks, TheReaderNeverOutlivesTheLender) {
       beats.push_back({.sent = at, .arrives = arrives, .acknowledged = arrives + up_to(6000)});
     }
     const auto reader_time = [speed](milliseconds real) {
-      return std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(
-          std::chrono::duration<double>(real).count() * speed));
+      return std::chrono::duration_cast<nanoseconds>(
+          std::chrono::duration<double>(std::chrono::duration<double>(real).count() * speed));
     };
     const std::uint64_t lease_epoch = lender.epoch();
     struct Acknowledgement {

@@ -108,7 +108,8 @@ TEST_F(ListenerTest, AcceptsWhoKnowsTheSecret) {
 
 TEST_F(ListenerTest, RefusesWhoDoesNot) {
   const Address address = listen();
-  for (const auto& [secret, insecure] : {std::pair(std::string(32, 'x'), false), std::pair(std::string(), true)}) {
+  for (const auto& [secret, insecure] :
+       {std::pair(std::string(32, 'x'), false), std::pair(std::string(), true)}) {
     const Result<NodeId> found = dial_with(address, secret, insecure);
     ASSERT_FALSE(found.ok());
     EXPECT_EQ(to_string(found.error().kind()), to_string(ErrorKind::auth_failed)) << found.error();
@@ -127,9 +128,11 @@ TEST_F(ListenerTest, TcpNeedsASecretOrInsecure) {
 
 TEST_F(ListenerTest, GarbageIsHungUpOn) {
   const Address address = listen();
-  for (const std::string& garbage : {std::string("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\nAccept: */*\r\n") + std::string(200, ' '),
-                                     std::string(kHelloSize, '\0'), std::string(kHelloSize, '\xff'),
-                                     "STGW" + std::string(kHelloSize, '\x7f')}) {
+  for (const std::string& garbage :
+       {std::string("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\nAccept: */*\r\n") +
+            std::string(200, ' '),
+        std::string(kHelloSize, '\0'), std::string(kHelloSize, '\xff'),
+        "STGW" + std::string(kHelloSize, '\x7f')}) {
     const Fd socket = connect(address);
     ASSERT_EQ(::send(socket.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(garbage.size()));
@@ -188,7 +191,8 @@ TEST_F(ListenerTest, ASlowDripDoesNotProlongTheDeadline) {
     if (::poll(&wait, 1, 20) > 0) {
       open = false;
     } else if (sent < kHelloSize - 1) {
-      open = ::send(socket.get(), &"STGW\1\1\1\0\1\0\1"[std::min<std::size_t>(sent++, 10)], 1, MSG_NOSIGNAL) == 1;
+      open = ::send(socket.get(), &"STGW\1\1\1\0\1\0\1"[std::min<std::size_t>(sent++, 10)], 1,
+                    MSG_NOSIGNAL) == 1;
     }
   }
   EXPECT_FALSE(open);
@@ -199,11 +203,14 @@ TEST_F(ListenerTest, ReflectedAndReplayedBytesProveNothing) {
   const Address address = listen();
   // A hello sent back to its maker.
   const Fd socket = connect(address);
-  InitiatorHandshake honest({.self = NodeId::random(), .mode = AuthMode::secret, .secret = kSecret, .versions = {}});
+  InitiatorHandshake honest(
+      {.self = NodeId::random(), .mode = AuthMode::secret, .secret = kSecret, .versions = {}});
   const std::string hello = honest.hello();
-  ASSERT_EQ(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  ASSERT_EQ(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(hello.size()));
   std::string reply(kHelloSize + kProofSize, '\0');
-  ASSERT_EQ(::recv(socket.get(), reply.data(), reply.size(), MSG_WAITALL), static_cast<ssize_t>(reply.size()));
+  ASSERT_EQ(::recv(socket.get(), reply.data(), reply.size(), MSG_WAITALL),
+            static_cast<ssize_t>(reply.size()));
   const std::string reflected = reply.substr(kHelloSize);
   ASSERT_EQ(::send(socket.get(), reflected.data(), reflected.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(reflected.size()));
@@ -212,9 +219,11 @@ TEST_F(ListenerTest, ReflectedAndReplayedBytesProveNothing) {
   const Result<std::string> proof = honest.on_reply(reply);
   ASSERT_TRUE(proof.ok());
   const Fd again = connect(address);
-  ASSERT_EQ(::send(again.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  ASSERT_EQ(::send(again.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(hello.size()));
   ASSERT_EQ(::recv(again.get(), reply.data(), reply.size(), MSG_WAITALL), static_cast<ssize_t>(reply.size()));
-  ASSERT_EQ(::send(again.get(), proof->data(), proof->size(), MSG_NOSIGNAL), static_cast<ssize_t>(proof->size()));
+  ASSERT_EQ(::send(again.get(), proof->data(), proof->size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(proof->size()));
   EXPECT_TRUE(hung_up(again));
   EXPECT_EQ(controls.size(), 0U);
 }

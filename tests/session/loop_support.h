@@ -6,13 +6,12 @@
 #include <condition_variable>
 #include <functional>
 #include <future>
+#include <gtest/gtest.h>
 #include <mutex>
 #include <string>
 #include <sys/socket.h>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "base/event_loop.h"
 #include "base/fd.h"

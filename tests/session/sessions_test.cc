@@ -20,7 +20,8 @@ class End final : public SessionHandler {
     config.name = "end " + std::to_string(number);
     // No boot id: the sessions stay on TCP, where the address is what was dialled.
     sessions = std::make_unique<Sessions>(loop, worker, config, *this, Logger::create("test", LogLevel::off));
-    address = on_loop(loop, [this] { return sessions->listen(Address::parse("127.0.0.1:0").value()).value(); });
+    address =
+        on_loop(loop, [this] { return sessions->listen(Address::parse("127.0.0.1:0").value()).value(); });
     id = config.dial.opening.self;
   }
   ~End() override {
@@ -39,7 +40,8 @@ class End final : public SessionHandler {
     frames.add(std::move(frame));
     return {};
   }
-  void on_acknowledged(Session& /*session*/, std::chrono::nanoseconds /*sent*/, std::uint64_t epoch) override {
+  void on_acknowledged(Session& /*session*/, std::chrono::nanoseconds /*sent*/,
+                       std::uint64_t epoch) override {
     acknowledged.add(epoch);
   }
   void on_down(const std::shared_ptr<Session>& session, const Error& error) override {
@@ -57,7 +59,8 @@ class End final : public SessionHandler {
   using Dialed = Collected<Result<std::shared_ptr<Session>>>;
   void dial(const Address& where, Dialed& outcome) {
     loop.post([this, where, &outcome] {
-      sessions->connect(where, [&outcome](Result<std::shared_ptr<Session>> session) { outcome.add(std::move(session)); });
+      sessions->connect(
+          where, [&outcome](Result<std::shared_ptr<Session>> session) { outcome.add(std::move(session)); });
     });
   }
   std::size_t count() {
@@ -147,7 +150,8 @@ TEST(Sessions, DialsThatCrossLeaveOneSession) {
 TEST(Sessions, TwoAddressesOfOneNodeLeadToOneSession) {
   End a(1);
   End b(2);
-  const Address second = on_loop(b.loop, [&] { return b.sessions->listen(Address::parse("127.0.0.1:0").value()).value(); });
+  const Address second =
+      on_loop(b.loop, [&] { return b.sessions->listen(Address::parse("127.0.0.1:0").value()).value(); });
   End::Dialed outcome;
   a.dial(b.address, outcome);
   a.dial(second, outcome);
@@ -253,7 +257,8 @@ TEST(Sessions, DataConnectionsMustBelongToASession) {
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
-    EXPECT_EQ(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+    EXPECT_EQ(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(hello.size()));
     pollfd wait{.fd = socket.get(), .events = POLLIN, .revents = 0};
     EXPECT_GT(::poll(&wait, 1, 60'000), 0) << "it was not hung up on";
   };
@@ -262,7 +267,8 @@ TEST(Sessions, DataConnectionsMustBelongToASession) {
   SessionKey wrong{};
   open_with(make_data_hello(session->tag(), 1, wrong));
   EXPECT_EQ(b.datas.size(), 0U);
-  open_with(make_data_hello(session->tag(), 1, session->key()));  // adopted (and dropped by this test's handler)
+  open_with(
+      make_data_hello(session->tag(), 1, session->key()));  // adopted (and dropped by this test's handler)
   EXPECT_EQ(b.datas.wait(1), std::vector<std::uint64_t>{1});
   open_with(make_data_hello(session->tag(), 1, session->key()));
   EXPECT_EQ(b.datas.size(), 1U) << "an opening is good once";

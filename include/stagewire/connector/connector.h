@@ -44,7 +44,7 @@ struct ConnectorMetadata {
   std::string source_host;
   std::uint16_t source_port = 0;
   std::optional<std::string> ticket;       ///< Ticket::to_text(); makes the look-up unnecessary
-  std::optional<std::uint64_t> data_size;  ///< tensor bytes; 0 means "nothing to get"
+  std::optional<std::uint64_t> data_size;  ///< tensor bytes, for information
 };
 
 struct ConnectorPut {
@@ -69,7 +69,7 @@ struct ConnectorHealth {
   NodeStats node;
 };
 
-class Connector {
+class Connector : public std::enable_shared_from_this<Connector> {
  public:
   /// Receives each logged reason: level ("warning", "error", "debug") and text. Any thread; must not block.
   using LogSink = std::function<void(std::string_view level, const std::string& text)>;
@@ -122,6 +122,7 @@ class Connector {
   std::optional<Got> run_get(const Source& source, GetOptions options);
   void report(std::string_view level, const std::string& text) const;
   void note_error(const Error& error);
+  void start_connecting(const std::string& address);
 
   std::shared_ptr<Node> node_;
   ConnectorOptions options_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -90,8 +91,9 @@ class Node {
                                         const std::vector<GetOptions>& options);
   std::vector<Result<Got>> get_many(const std::vector<Source>& sources,
                                     const std::vector<GetOptions>& options);
-  /// Starts connecting to an address, if no session is up; never waits.
-  void connect(const std::string& address);
+  /// Starts connecting to an address, if no session is up; never waits. `done`, if given, is told the outcome
+  /// once, on a thread of the node or before this returns; it must not block.
+  void connect(const std::string& address, std::function<void(const Status&)> done = {});
   /// Whether a session to the node at this address, as it was given to connect() or get(), is up.
   bool connected(const std::string& address) const;
 

@@ -23,8 +23,8 @@ Line open_connector(Peer& peer, const Line& line) {
 }
 
 Line put(Peer& peer, const Line& line) {
-  const ConnectorPut done = peer.connectors[line.text("name")]->put(line.text("from"), line.text("to"),
-                                                                    line.text("key"), make_payload(pattern_of(line)));
+  const ConnectorPut done = peer.connectors[line.text("name")]->put(
+      line.text("from"), line.text("to"), line.text("key"), make_payload(pattern_of(line)));
   Line answer("ok");
   answer.with("put", std::uint64_t{done.ok}).with("size", done.size);
   if (done.metadata) {
@@ -40,8 +40,8 @@ Line cleanup(Peer& peer, const Line& line) {
   std::optional<std::string> to;
   if (line.has("from")) from = line.text("from");
   if (line.has("to")) to = line.text("to");
-  return Line("ok").with("found",
-                         std::uint64_t{peer.connectors[line.text("name")]->cleanup(line.text("key"), from, to)});
+  return Line("ok").with(
+      "found", std::uint64_t{peer.connectors[line.text("name")]->cleanup(line.text("key"), from, to)});
 }
 
 }  // namespace

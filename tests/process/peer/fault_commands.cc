@@ -27,7 +27,8 @@ Line limit_files(Peer& /*peer*/, const Line& line) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     highest = std::max(highest, std::atoi(entry.path().filename().c_str()));
   limit.rlim_cur = line.has("spare") ? static_cast<rlim_t>(highest) + line.number("spare") : limit.rlim_max;
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? Line("ok") : Line("error").with("text", "setrlimit failed");
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? Line("ok")
+                                                 : Line("error").with("text", "setrlimit failed");
 }
 
 Line cpu_time(Peer& /*peer*/, const Line& /*line*/) {
@@ -59,7 +60,8 @@ Line use_in_child(Peer& peer, const Line& line) {
     };
     GetOptions options(Deadline::in(std::chrono::seconds(1)));
     const Source source = Source::at(line.text("address"), Key{.key = "k"});
-    if (!forked(peer.node->put(Key{.key = "k"}, make_payload({.seed = 1, .size = 1000, .parts = 1})))) ::_exit(1);
+    if (!forked(peer.node->put(Key{.key = "k"}, make_payload({.seed = 1, .size = 1000, .parts = 1}))))
+      ::_exit(1);
     if (!forked(peer.node->get(source, options))) ::_exit(2);
     if (!forked(peer.node->listen("127.0.0.1:0"))) ::_exit(3);
     if (!forked(peer.node->publish_pool()->allocate(10, "x", Deadline::now()))) ::_exit(4);
@@ -77,7 +79,8 @@ Line use_in_child(Peer& peer, const Line& line) {
   }
   int status = 0;
   if (::waitpid(child, &status, 0) != child) return Line("error").with("text", "waitpid failed");
-  if (!WIFEXITED(status)) return Line("error").with("text", "the child died of signal " + std::to_string(WTERMSIG(status)));
+  if (!WIFEXITED(status))
+    return Line("error").with("text", "the child died of signal " + std::to_string(WTERMSIG(status)));
   return Line("ok").with("status", static_cast<std::uint64_t>(WEXITSTATUS(status)));
 }
 
@@ -106,12 +109,11 @@ Line dial_at_once(Peer& peer, const Line& line) {
 }
 
 Line stress(Peer& peer, const Line& line) {
-  const StressResult result =
-      run_stress(*peer.node, {.other = line.text("address"),
-                              .own_prefix = line.text("own"),
-                              .other_prefix = line.text("others"),
-                              .threads = line.number("threads"),
-                              .rounds = line.number("rounds")});
+  const StressResult result = run_stress(*peer.node, {.other = line.text("address"),
+                                                      .own_prefix = line.text("own"),
+                                                      .other_prefix = line.text("others"),
+                                                      .threads = line.number("threads"),
+                                                      .rounds = line.number("rounds")});
   return Line("ok").with("good", result.good).with("problem", result.problem);
 }
 

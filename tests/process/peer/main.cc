@@ -1,11 +1,13 @@
 // The peer program. See peer.h.
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "process/peer/peer.h"
+#include "process/support/process_state.h"
 
 namespace {
 
@@ -18,6 +20,7 @@ int serve() {
   add_fault_commands(commands);
   add_connector_commands(commands);
   Peer peer;
+  peer.descriptors_at_start = open_descriptors();
   std::string received;
   for (;;) {
     std::size_t end = received.find('\n');
@@ -32,8 +35,9 @@ int serve() {
     received.erase(0, end + 1);
     if (line.verb == "exit") return 0;
     const auto command = commands.find(line.verb);
-    const Line answer = command == commands.end() ? Line("error").with("text", "no such command: " + line.verb)
-                                                  : command->second(peer, line);
+    const Line answer = command == commands.end()
+                            ? Line("error").with("text", "no such command: " + line.verb)
+                            : command->second(peer, line);
     const std::string text = answer.to_text() + "\n";
     if (::send(kPipe, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) return 1;
   }

@@ -1,10 +1,10 @@
 // What the peer does with its node when told: start, put, get, report. See peer.h.
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "process/peer/peer.h"
 #include "process/support/process_state.h"
+#include "process/support/progress.h"
 
 namespace stagewire::test {
 
@@ -23,8 +23,10 @@ Line start(Peer& peer, const Line& line) {
   if (!node.ok()) return failed(node.error());
   peer.node = std::move(node).value();
   const std::vector<std::string> addresses = peer.node->addresses();
-  return Line("ok").with("address", addresses.front()).with("last", addresses.back()).with(
-      "id", peer.node->id().hex());
+  return Line("ok")
+      .with("address", addresses.front())
+      .with("last", addresses.back())
+      .with("id", peer.node->id().hex());
 }
 
 Line put(Peer& peer, const Line& line) {
@@ -36,8 +38,8 @@ Line put(Peer& peer, const Line& line) {
   if (line.has("wait")) options.deadline = Deadline::in(std::chrono::milliseconds(line.number("wait")));
   Result<Ticket> ticket = Error(ErrorKind::internal, "unset");
   if (line.number("in_place") != 0) {
-    Result<Buffer> buffer = peer.node->publish_pool()->allocate(pattern.size + 256 * pattern.parts, "in place",
-                                                                Deadline::in(std::chrono::seconds(10)));
+    Result<Buffer> buffer = peer.node->publish_pool()->allocate(
+        pattern.size + 256 * pattern.parts, "in place", Deadline::in(std::chrono::seconds(10)));
     if (!buffer.ok()) return failed(buffer.error());
     const auto shared = std::make_shared<Buffer>(std::move(buffer).value());
     ticket = peer.node->put_in_place(key_of(line), make_payload_in(pattern, shared->data()), {shared},
@@ -50,7 +52,8 @@ Line put(Peer& peer, const Line& line) {
 }
 
 Line withdraw(Peer& peer, const Line& line) {
-  return Line("ok").with("found", std::uint64_t{peer.node->withdraw(key_of(line), line.number("generation"))});
+  return Line("ok").with("found",
+                         std::uint64_t{peer.node->withdraw(key_of(line), line.number("generation"))});
 }
 
 Line get(Peer& peer, const Line& line) {
@@ -67,7 +70,8 @@ Line get(Peer& peer, const Line& line) {
   if (line.text("placement") == "view") options.placement = Placement::view;
   if (line.text("placement") == "into") {
     options.placement = Placement::into;
-    named.destination = std::make_shared<std::vector<std::byte>>(line.number("size") + 256 * line.number("parts", 1));
+    named.destination =
+        std::make_shared<std::vector<std::byte>>(line.number("size") + 256 * line.number("parts", 1));
     options.into = {DestinationRange{.data = named.destination->data(), .size = named.destination->size()}};
     options.into_hold = named.destination;
   }
@@ -99,19 +103,11 @@ Line verify(Peer& peer, const Line& line) {
   return wrong.empty() ? Line("ok") : Line("error").with("kind", "wrong_bytes").with("text", wrong);
 }
 
-// Whether bytes of a running get into a destination have begun to arrive. They are being written meanwhile.
-#if defined(__clang__) || defined(__GNUC__)
-__attribute__((no_sanitize("thread")))
-#endif
-bool begun(const std::byte* data, std::size_t size) {
-  return std::any_of(data, data + std::min<std::size_t>(size, 4096),
-                     [](std::byte byte) { return byte != std::byte{0}; });
-}
-
 Line progress(Peer& peer, const Line& line) {
   const NamedGet& named = peer.gets[line.text("name")];
-  return Line("ok").with("begun", std::uint64_t{begun(named.destination->data(), named.destination->size())}).with(
-      "done", std::uint64_t{named.handle.done()});
+  return Line("ok")
+      .with("begun", std::uint64_t{has_begun(named.destination->data(), named.destination->size())})
+      .with("done", std::uint64_t{named.handle.done()});
 }
 
 Line stats(Peer& peer, const Line& /*line*/) {
@@ -137,7 +133,8 @@ Line failed(const Error& error) {
 }
 
 Pattern pattern_of(const Line& line) {
-  return Pattern{.seed = line.number("seed", 1), .size = line.number("size"), .parts = line.number("parts", 1)};
+  return Pattern{
+      .seed = line.number("seed", 1), .size = line.number("size"), .parts = line.number("parts", 1)};
 }
 
 Key key_of(const Line& line) {
@@ -179,7 +176,7 @@ void add_node_commands(Commands& commands) {
     peer.gets.clear();
     peer.connectors.clear();
     peer.node.reset();
-    return Line("ok").with("descriptors", std::uint64_t{open_descriptors()});
+    return Line("ok").with("new_descriptors", std::uint64_t{open_descriptors()} - peer.descriptors_at_start);
   };
 }
 

@@ -1,5 +1,5 @@
-// The peer program's state and its commands. The program is the other process of the process tests: it reads a
-// command a line from descriptor 3, runs it on its main thread, and answers with one line. Gets run in the
+// The peer program's state and its commands. The program is the other process of the process tests: it reads
+// a command a line from descriptor 3, runs it on its main thread, and answers with one line. Gets run in the
 // background under names.
 #pragma once
 
@@ -25,6 +25,7 @@ struct NamedGet {
 };
 
 struct Peer {
+  std::uint64_t descriptors_at_start = 0;
   std::shared_ptr<Node> node;
   std::map<std::string, NamedGet> gets;
   std::map<std::string, std::shared_ptr<Connector>> connectors;

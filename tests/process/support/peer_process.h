@@ -1,16 +1,15 @@
-// PeerProcess: drives a stagewire_test_peer, a real second process with a node of its own: starts it, sends it
-// commands, expects answers by a deadline, kills and stops it. One test thread at a time; the child dies with
-// the test.
+// PeerProcess: drives a stagewire_test_peer, a real second process with a node of its own: starts it, sends
+// it commands, expects answers by a deadline, kills and stops it. One test thread at a time; the child dies
+// with the test.
 #pragma once
 
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <gtest/gtest.h>
 #include <string>
 #include <sys/types.h>
-
-#include <gtest/gtest.h>
 
 #include "base/fd.h"
 #include "process/support/line.h"

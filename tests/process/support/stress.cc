@@ -18,7 +18,9 @@ Pattern pattern_for(std::uint64_t thread, std::uint64_t round) {
   std::mt19937_64 random(thread * 1'000'003 + round);
   static constexpr std::uint64_t kSizes[] = {0, 100, 8192, 9000, 300'000, 3'000'000};
   const std::uint64_t limit = kSizes[random() % std::size(kSizes)];
-  return {.seed = thread * 100'000 + round + 1, .size = limit == 0 ? 0 : random() % limit, .parts = 1 + random() % 4};
+  return {.seed = thread * 100'000 + round + 1,
+          .size = limit == 0 ? 0 : random() % limit,
+          .parts = 1 + random() % 4};
 }
 
 }  // namespace

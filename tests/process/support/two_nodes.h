@@ -4,14 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <memory>
 #include <set>
 #include <string>
 #include <unistd.h>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <stagewire/node/node.h>
 
@@ -140,15 +139,27 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
 
   // The peer's.
   static Line put_command(const std::string& key, const Pattern& pattern) {
-    return Line("put").with("key", key).with("seed", pattern.seed).with("size", pattern.size).with("parts",
-                                                                                                    pattern.parts);
+    return Line("put")
+        .with("key", key)
+        .with("seed", pattern.seed)
+        .with("size", pattern.size)
+        .with("parts", pattern.parts);
   }
-  Line get_command(const std::string& name, const std::string& key, const std::string& placement = "copy") const {
-    return Line("get").with("name", name).with("address", address).with("key", key).with("placement", placement);
+  Line get_command(const std::string& name, const std::string& key,
+                   const std::string& placement = "copy") const {
+    return Line("get")
+        .with("name", name)
+        .with("address", address)
+        .with("key", key)
+        .with("placement", placement);
   }
   static Line wait_command(const std::string& name, const Pattern& pattern) {
-    return Line("wait").with("name", name).with("seed", pattern.seed).with("size", pattern.size).with(
-        "parts", pattern.parts).with("deadline", std::uint64_t{50'000});
+    return Line("wait")
+        .with("name", name)
+        .with("seed", pattern.seed)
+        .with("size", pattern.size)
+        .with("parts", pattern.parts)
+        .with("deadline", std::uint64_t{50'000});
   }
 
   /// Everything this node held for others has come back.
