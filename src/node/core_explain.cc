@@ -110,7 +110,7 @@ std::string NodeCore::explain_on_loop() {
     text += "  peer " + peer->label + ": ";
     text += peer->session ? peer->session->route_note() : std::string("no session now");
     text += '\n';
-    const Route route = peers_->route(*peer, MemoryKind::host(), MemoryKind::host());
+    const Route& route = peers_->route(*peer, MemoryKind::host(), MemoryKind::host());
     text += "    host → host: " + (route.link != nullptr ? route.transport : std::string("no way")) + "\n";
     for (const RouteCandidate& candidate : route.considered) {
       text += "      " + candidate.transport + ": " + (candidate.viable ? "viable, " : "") +

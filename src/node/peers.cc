@@ -123,6 +123,7 @@ void Peers::make_links(Peer& peer, const std::shared_ptr<Session>& session) {
     }
     peer.links.push_back(std::move(link));
   }
+  peer.routes.clear();
   const auto preference = [this](const PeerLink& link) {
     const auto named = std::find(config_.routes.begin(), config_.routes.end(), link.transport->name());
     return std::pair(named - config_.routes.begin(), link.transport->rank());
@@ -203,7 +204,7 @@ void Peers::on_death(const NodeId& id) {
     loop_.cancel(std::exchange(peer->expiry_timer, 0));
     if (peer->session) {
       // The socket's own hang-up is on its way; it must not find the peer's entry any more.
-      peer->session->end(Error(ErrorKind::peer_lost, "the peer's process has ended"));
+      peer->session->end(Error(ErrorKind::peer_lost, "the peer's process has ended, or its node was closed"));
       peer = find(id);
       if (peer == nullptr) return;
     }
@@ -278,6 +279,7 @@ Status Peers::on_memory(Session& session, wire::Memory frame, Fd descriptor) {
   Peer& peer = of(session.peer());
   PeerLink* link = link_named(peer, frame.transport);
   if (link == nullptr || !link->link) return {};  // a transport that this node has not, or does not use
+  peer.routes.clear();
   ImportedMemory memory{.memory = frame.memory,
                         .size = frame.size,
                         .kind = frame.kind,
@@ -293,8 +295,10 @@ Status Peers::on_memory(Session& session, wire::Memory frame, Fd descriptor) {
 }
 
 Status Peers::on_transport_message(Session& session, const wire::TransportMessage& frame) {
-  PeerLink* link = link_named(of(session.peer()), frame.transport);
+  Peer& peer = of(session.peer());
+  PeerLink* link = link_named(peer, frame.transport);
   if (link == nullptr || !link->link) return {};
+  peer.routes.clear();
   return link->link->on_message(frame.message);
 }
 
@@ -307,7 +311,15 @@ Status Peers::on_data(Session& session, Fd socket, std::uint64_t index) {
   return link->link->adopt(std::move(socket), index);
 }
 
-Route Peers::route(Peer& peer, MemoryKind source, MemoryKind destination) {
+const Route& Peers::route(Peer& peer, MemoryKind source, MemoryKind destination) {
+  const std::pair kinds(source, destination);
+  for (const auto& [known, route] : peer.routes) {
+    if (known == kinds) return route;
+  }
+  return peer.routes.emplace_back(kinds, choose_route(peer, source, destination)).second;
+}
+
+Route Peers::choose_route(Peer& peer, MemoryKind source, MemoryKind destination) {
   Route route;
   for (PeerLink& link : peer.links) {
     RouteCandidate candidate{
@@ -348,6 +360,7 @@ void Peers::close_links(Peer& peer) {
     });
   }
   peer.links.clear();
+  peer.routes.clear();
 }
 
 void Peers::close(std::function<void()> closed) {

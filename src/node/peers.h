@@ -59,8 +59,10 @@ struct Peer {
   bool is_self = false;
   std::shared_ptr<Session> session;  ///< null while away, and for this node itself
   std::vector<PeerLink> links;       ///< in order of preference
-  ReaderLeaseClock as_reader;        ///< of our leases at this peer
-  LenderLeaseClock as_lender;        ///< of its leases here
+  /// Routes as they were chosen last; empty again whenever something of a link changes.
+  std::vector<std::pair<std::pair<MemoryKind, MemoryKind>, Route>> routes;
+  ReaderLeaseClock as_reader;  ///< of our leases at this peer
+  LenderLeaseClock as_lender;  ///< of its leases here
   std::shared_ptr<LifelineEnd> lifeline;
   Fd peer_lifeline;
   Fd pidfd;
@@ -129,6 +131,7 @@ class Peers {
   void start_expiry(Peer& peer);
   void on_expiry(const NodeId& id);
   void on_death(const NodeId& id);
+  Route choose_route(Peer& peer, MemoryKind source, MemoryKind destination);
   bool transport_allowed(std::string_view name) const;
   PeerLink* link_named(Peer& peer, std::string_view transport);
 

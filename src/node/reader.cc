@@ -100,7 +100,7 @@ void Reader::on_granted(const GetPtr& get) {
     return deliver_inline(get);
   }
   Peer& peer = peers_.of(get->peer);
-  const Route route = peers_.route(peer, get->grant.kind, destination);
+  const Route& route = peers_.route(peer, get->grant.kind, destination);
   if (get->grant.body_size == 0) {
     get->transport = "inline";
     return deliver_inline(get);

@@ -199,7 +199,7 @@ void Reader::on_peer_died(const NodeId& peer) {
       connect_next(get);
       continue;
     }
-    fail(get, Error(ErrorKind::peer_lost, "the sender's process has ended"));
+    fail(get, Error(ErrorKind::peer_lost, "the sender's process has ended, or its node was closed"));
   }
 }
 

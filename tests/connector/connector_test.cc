@@ -14,6 +14,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+ConnectorOptions options_of(ConnectorRole role, const std::string& host = "",
+                            const std::string& name_space = "") {
+  ConnectorOptions options;
+  options.role = role;
+  options.host = host;
+  options.name_space = name_space;
+  return options;
+}
+
 class ConnectorTest : public TwoNodes {
  protected:
   const Pattern pattern{.seed = 4, .size = 300'000, .parts = 2};
@@ -30,7 +39,7 @@ class ConnectorTest : public TwoNodes {
     }
     return *made;
   }
-  std::shared_ptr<Connector> receiver() { return connector({.role = ConnectorRole::receiver}); }
+  std::shared_ptr<Connector> receiver() { return connector(options_of(ConnectorRole::receiver)); }
   /// A sender in the peer; gives what a receiver is told about it.
   ConnectorMetadata start_sender(const std::string& name = "s", const std::string& space = "") {
     const std::uint16_t port = GetParam() == Route::shm
@@ -196,7 +205,7 @@ TEST_P(ConnectorTest, ConnectorsOfOneProcessDoNotMeet) {
 
 TEST_P(ConnectorTest, CloseWithdrawsItsOwnAndNothingElse) {
   start_both();
-  const auto me = connector({.role = ConnectorRole::receiver, .name_space = "shared"});
+  const auto me = connector(options_of(ConnectorRole::receiver, "", "shared"));
   const ConnectorMetadata first = start_sender("s1", "shared");
   const ConnectorMetadata other = start_sender("s2", "shared");
   peer->expect_ok(put_by("s1", "a", pattern));
@@ -262,7 +271,7 @@ TEST_P(ConnectorTest, RolesAndClosedConnectorsSayNo) {
 
 TEST_P(ConnectorTest, ADualConnectorServesItself) {
   node = start_node();
-  ConnectorOptions options{.role = ConnectorRole::dual, .host = "127.0.0.1"};
+  ConnectorOptions options = options_of(ConnectorRole::dual, "127.0.0.1");
   options.port =
       GetParam() == Route::shm ? static_cast<std::uint16_t>(29'000 + ::getpid() % 900) : std::uint16_t{0};
   const auto both = connector(options);
@@ -270,14 +279,15 @@ TEST_P(ConnectorTest, ADualConnectorServesItself) {
   const ConnectorPut put = both->put("0", "1", "k", make_payload(pattern));
   ASSERT_TRUE(put.ok) << last_log();
   expect_got(both->get("0", "1", "k", put.metadata), pattern);
-  EXPECT_FALSE(
-      both->get("0", "1", "k", ConnectorMetadata{.source_host = both->host(), .source_port = both->port()})
-          .has_value());
+  ConnectorMetadata where;
+  where.source_host = both->host();
+  where.source_port = both->port();
+  EXPECT_FALSE(both->get("0", "1", "k", where).has_value());
 }
 
 TEST_P(ConnectorTest, ASenderWithoutSecretNeedsAPort) {
   node = start_node();
-  const auto made = Connector::create(node, {.role = ConnectorRole::sender}, nullptr);
+  const auto made = Connector::create(node, options_of(ConnectorRole::sender), nullptr);
   EXPECT_EQ(made.ok(), GetParam() != Route::shm);
   if (!made.ok()) {
     EXPECT_EQ(made.error().kind(), ErrorKind::config);
@@ -288,7 +298,7 @@ TEST_P(ConnectorTest, ASenderWithoutSecretNeedsAPort) {
 TEST_P(ConnectorTest, APortInUseIsAnErrorAtOnce) {
   start_both();
   const ConnectorMetadata where = start_sender();
-  ConnectorOptions options{.role = ConnectorRole::sender, .host = where.source_host};
+  ConnectorOptions options = options_of(ConnectorRole::sender, where.source_host);
   options.port = where.source_port;
   const auto made = Connector::create(node, options, nullptr);
   ASSERT_FALSE(made.ok());

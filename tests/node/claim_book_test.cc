@@ -139,7 +139,7 @@ TEST(ClaimBook, KnowsWhetherLastWordsAreUnsettled) {
 TEST(ClaimBook, AClosedBookEndsItsGetsAndOpensNoMore) {
   ClaimBook book;
   Oneshot<Result<Got>> outcome = Oneshot<Result<Got>>::make();
-  auto get = std::make_shared<GetOperation>(Source::at("h:1", Key{.key = "k"}), GetOptions(Deadline::now()),
+  auto get = std::make_shared<GetOperation>(Source::at("h:1", key_named("k")), GetOptions(Deadline::now()),
                                             std::move(outcome.promise));
   ASSERT_TRUE(book.open(node_named(1), get).has_value());
   get.reset();

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 TEST_F(LenderTest, TicketsOfEndedGenerationsAreToldWhy) {
   const std::uint64_t replaced = publish();
   const std::uint64_t cancelled = publish();
-  EXPECT_TRUE(lender.withdraw(Key{.key = "k"}, cancelled, EndReason::cancelled, now));
+  EXPECT_TRUE(lender.withdraw(key_named("k"), cancelled, EndReason::cancelled, now));
   const std::uint64_t expired = publish({.ttl = milliseconds(10)});
   pass(milliseconds(10));
   const std::uint64_t consumed = publish();
@@ -68,8 +68,8 @@ TEST_F(LenderTest, AWithdrawnPayloadIsInvisibleButItsMemoryStaysUntilTheLastLeas
   claim(b, 1);
   const auto grant_a = sent_to<wire::Grant>(a);
   const auto grant_b = sent_to<wire::Grant>(b);
-  EXPECT_TRUE(lender.withdraw(Key{.key = "k"}, 0, EndReason::cancelled, now));
-  EXPECT_FALSE(lender.withdraw(Key{.key = "k"}, 0, EndReason::cancelled, now));
+  EXPECT_TRUE(lender.withdraw(key_named("k"), 0, EndReason::cancelled, now));
+  EXPECT_FALSE(lender.withdraw(key_named("k"), 0, EndReason::cancelled, now));
   claim(c, 1, generation, 0);
   expect_refused(c, 1, ErrorKind::cancelled);
   claim(c, 2, 0, 0);
@@ -85,9 +85,9 @@ TEST_F(LenderTest, AWithdrawnPayloadIsInvisibleButItsMemoryStaysUntilTheLastLeas
 TEST_F(LenderTest, WithdrawOfAnotherGenerationDoesNothing) {
   const std::uint64_t first = publish();
   const std::uint64_t second = publish();
-  EXPECT_FALSE(lender.withdraw(Key{.key = "k"}, first, EndReason::cancelled, now));
-  EXPECT_FALSE(lender.withdraw(Key{.key = "other"}, 0, EndReason::cancelled, now));
-  EXPECT_TRUE(lender.withdraw(Key{.key = "k"}, second, EndReason::cancelled, now));
+  EXPECT_FALSE(lender.withdraw(key_named("k"), first, EndReason::cancelled, now));
+  EXPECT_FALSE(lender.withdraw(key_named("other"), 0, EndReason::cancelled, now));
+  EXPECT_TRUE(lender.withdraw(key_named("k"), second, EndReason::cancelled, now));
 }
 
 TEST_F(LenderTest, WithdrawByPrefixAndEverywhereStaysInItsNamespace) {
@@ -249,7 +249,7 @@ TEST_F(LenderTest, TheOwnerIsToldOnlyWhenTheLastPinIsGone) {
   facts.max_lifetime = seconds(10);
   facts.body = body;
   lender.publish(std::move(facts), now);
-  lender.withdraw(Key{.key = "k"}, 0, EndReason::cancelled, now);
+  lender.withdraw(key_named("k"), 0, EndReason::cancelled, now);
   EXPECT_FALSE(told.has_value()) << "a send still touches the memory";
   body.reset();
   EXPECT_EQ(told, EndReason::cancelled);

@@ -16,6 +16,12 @@
 
 namespace stagewire::test {
 
+inline Key key_named(std::string key) {
+  Key result;
+  result.key = std::move(key);
+  return result;
+}
+
 inline NodeId node_named(std::uint8_t number) {
   NodeId id;
   id.bytes.fill(number);
@@ -46,19 +52,21 @@ class FakeOutput final : public LenderOutput {
   std::uint64_t epoch = 7;
 };
 
+/// What a test publishes.
+struct PublishHow {
+  std::string key = "k";
+  std::uint32_t readers = 1;
+  Time ttl = std::chrono::seconds(300);
+  Time max_lifetime = std::chrono::minutes(30);
+  std::string inline_bytes = {};
+  std::uint64_t generation = 0;  ///< 0: the next
+};
+
 class LenderTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kSize = 1000;
 
-  struct Publish {
-    std::string key = "k";
-    std::uint32_t readers = 1;
-    Time ttl = std::chrono::seconds(300);
-    Time max_lifetime = std::chrono::minutes(30);
-    std::string inline_bytes = {};
-    std::uint64_t generation = 0;  ///< 0: the next
-  };
-  std::uint64_t publish(Publish how = {}) {
+  std::uint64_t publish(PublishHow how = {}) {
     PublicationFacts facts;
     facts.key.key = how.key;
     facts.generation = how.generation != 0 ? how.generation : next_generation++;

@@ -17,7 +17,7 @@ class Break : public TwoNodes {
   const Pattern large{.seed = 77, .size = 200 * kMegabyte, .parts = 3};
   const Pattern small{.seed = 78, .size = 200'000, .parts = 2};
   void pass(std::chrono::nanoseconds time) {
-    expect_kind(node->get(Source::at(address, Key{.key = "nothing"}), by(time)),
+    expect_kind(node->get(Source::at(address, key_named("nothing")), by(time)),
                 {ErrorKind::deadline_exceeded});
   }
 };
@@ -135,7 +135,7 @@ TEST_P(Break, CloseUnderManyThreads) {
           const Result<Ticket> ticket = put(key, small);
           GetOptions how = by(seconds(40));
           const Result<Got> got =
-              node->get(t % 2 == 0 ? Source::at(address, Key{.key = key}) : from_peer(key), how);
+              node->get(t % 2 == 0 ? Source::at(address, key_named(key)) : from_peer(key), how);
           if (got.ok()) continue;
           if (got.error().kind() != ErrorKind::closed && got.error().kind() != ErrorKind::cancelled) ++wrong;
           return;

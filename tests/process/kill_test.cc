@@ -38,7 +38,7 @@ class Kill : public TwoNodes {
   }
   /// Lets time pass that nothing else here needs: a get of a key that this node does not have.
   void pass(std::chrono::nanoseconds time) {
-    expect_kind(node->get(Source::at(address, Key{.key = "nothing"}), by(time)),
+    expect_kind(node->get(Source::at(address, key_named("nothing")), by(time)),
                 {ErrorKind::deadline_exceeded});
   }
 };
@@ -179,7 +179,7 @@ TEST_P(Kill, ReaderStoppedInTheMiddleOfAReadGetsNoWrongBytes) {
   if (GetParam() == Route::net) {
     // Silence ends the lease; the memory is used for something else.
     EXPECT_TRUE(eventually([&] { return node->stats().leases == 0; })) << state();
-    node->withdraw(Key{.key = "large"});
+    node->withdraw(key_named("large"));
     EXPECT_TRUE(eventually([&] { return node->stats().publish_pool.used == 0; })) << state();
     ASSERT_TRUE(put("other", {.seed = 9, .size = large.size, .parts = 1}).ok());
   } else {
@@ -195,7 +195,7 @@ TEST_P(Kill, ReaderStoppedInTheMiddleOfAReadGetsNoWrongBytes) {
     EXPECT_NE(answer.text("kind"), "wrong_bytes") << answer.to_text();
     EXPECT_EQ(GetParam(), Route::net) << answer.to_text();
   }
-  node->withdraw(Key{.key = "other"});
+  node->withdraw(key_named("other"));
   expect_idle();
 }
 
@@ -289,7 +289,7 @@ TEST_P(Kill, DeadPeersLeaveNoDescriptors) {
     PeerProcess mortal;
     const std::string there = start_peer(mortal);
     mortal.expect_ok(put_command("k", pattern));
-    expect_whole(node->get(Source::at(there, Key{.key = "k"}), by(seconds(30), Placement::view)), pattern);
+    expect_whole(node->get(Source::at(there, key_named("k")), by(seconds(30), Placement::view)), pattern);
     mortal.kill();
     EXPECT_TRUE(eventually([&] { return node->stats().sessions == 0; })) << state();
     if (GetParam() == Route::net) break;  // its entry stays for six lease periods

@@ -141,7 +141,7 @@ TEST_P(Stranger, AFullTableOfDescriptorsDoesNotSpinAndIsGotOver) {
   std::vector<Fd> backlog;
   for (int i = 0; i < 8; ++i) backlog.push_back(connect_raw(peer_address));
   const std::uint64_t before = peer->expect_ok(Line("cpu_time")).number("us");
-  expect_kind(node->get(Source::at(address, Key{.key = "nothing"}), by(seconds(2))),
+  expect_kind(node->get(Source::at(address, key_named("nothing")), by(seconds(2))),
               {ErrorKind::deadline_exceeded});
   const std::uint64_t used = peer->expect_ok(Line("cpu_time")).number("us") - before;
   EXPECT_LT(used, 500'000U) << "of 2 s, on accept alone";
@@ -193,7 +193,7 @@ TEST_P(LeaseExpiry, AReaderThatWasForgottenIsTrustedAgain) {
   peer->resume();
   static_cast<void>(peer->command(wait_command("a", large)));
   peer->expect_ok(Line("drop").with("name", "a"));
-  node->withdraw(Key{.key = "large"});
+  node->withdraw(key_named("large"));
   for (int round = 0; round < 2; ++round) {
     ASSERT_TRUE(put("k", small).ok());
     peer->expect_ok(get_command("b", "k"));
@@ -202,7 +202,7 @@ TEST_P(LeaseExpiry, AReaderThatWasForgottenIsTrustedAgain) {
     EXPECT_TRUE(eventually([&] { return node->stats().leases == 0; })) << state();
     // Without a lease it is forgotten after six periods.
     ASSERT_TRUE(peer->stop());
-    expect_kind(node->get(Source::at(address, Key{.key = "nothing"}), by(seconds(9))),
+    expect_kind(node->get(Source::at(address, key_named("nothing")), by(seconds(9))),
                 {ErrorKind::deadline_exceeded});
     EXPECT_EQ(node->explain().find("no session now"), std::string::npos) << node->explain();
     peer->resume();

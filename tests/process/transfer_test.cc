@@ -119,7 +119,7 @@ TEST_P(Transfer, AClaimMayWaitForASenderThatHasNotStarted) {
   node = start_node();
   const std::string port = "4" + std::to_string(1000 + ::getpid() % 9000);
   const std::string future = "127.0.0.1:" + port;
-  GetHandle waiting = node->get_async(Source::at(future, Key{.key = "k"}), by(seconds(50)));
+  GetHandle waiting = node->get_async(Source::at(future, key_named("k")), by(seconds(50)));
   peer = std::make_unique<PeerProcess>();
   start_peer(*peer, Line().with("listen", future));
   const Pattern pattern{.seed = 3, .size = 50'000, .parts = 1};

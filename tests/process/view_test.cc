@@ -16,7 +16,7 @@ class View : public TwoNodes {
   const Pattern pattern{.seed = 21, .size = 5 * kMegabyte, .parts = 3};
 
   void pass(std::chrono::nanoseconds time) {
-    expect_kind(node->get(Source::at(node->addresses().back(), Key{.key = "nothing"}), by(time)),
+    expect_kind(node->get(Source::at(node->addresses().back(), key_named("nothing")), by(time)),
                 {ErrorKind::deadline_exceeded});
   }
   /// The peer holds a view of this node's payload.

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sys/utsname.h>
 
+#include "bench/data.h"
 #include "common/version.h"
 
 namespace stagewire::tools {
@@ -54,6 +55,10 @@ Pair::Options Bench::pair_with_all_cpus(OptionList base, Way way) const {
       .settings = options.node, .base = std::move(base), .way = way, .peer_cpu = {}, .own_cpus = {}};
   if (pinned()) pair.peer_cpu = cpus[0];
   return pair;
+}
+
+std::uint64_t Bench::kv_bytes() const {
+  return options.quick ? kKvBytes / 10 : kKvBytes;
 }
 
 unsigned Bench::copy_threads() const {

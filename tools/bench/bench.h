@@ -2,6 +2,7 @@
 // same run, between two processes. All of it runs on the main thread of this process.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ struct Bench {
   unsigned rounds() const { return options.rounds != 0 ? options.rounds : options.quick ? 3 : 21; }
   /// Rounds whose outcome is thrown away.
   unsigned warm_up() const { return options.quick ? 1 : 3; }
+  /// The KV cache that is moved, and how a row names its size; a tenth of it with quick.
+  std::uint64_t kv_bytes() const;
+  std::string kv_text() const { return options.quick ? "19.5 MB" : "195 MB"; }
   bool pinned() const { return options.pin && cpus.size() >= 2; }
   /// How to start a pair whose processes each have a CPU of their own.
   Pair::Options pair(OptionList base, Way way) const;

@@ -14,8 +14,8 @@ namespace {
 // Odd, so that the two sides of a pair change places on the buffers from round to round.
 constexpr unsigned kSlots = 3;
 
-std::uint64_t pool_for(std::uint64_t payloads) {
-  return payloads * (kKvBytes + (1U << 20U)) + (32U << 20U);
+std::uint64_t pool_for(std::uint64_t payloads, std::uint64_t kv) {
+  return payloads * (kv + (1U << 20U)) + (32U << 20U);
 }
 
 DestinationRange whole(const Memory& memory) {
@@ -27,15 +27,15 @@ std::string threads_text(unsigned threads) {
 }
 
 Figure copy_figure(std::string work, const Samples& ours, const Samples& base, double target,
-                   unsigned threads) {
+                   unsigned threads, std::uint64_t kv) {
   Figure figure;
   figure.work = std::move(work);
-  figure.measured = rate_text(static_cast<double>(kKvBytes), median(ours));
-  figure.beside = "memcpy " + rate_text(static_cast<double>(kKvBytes), median(base));
+  figure.measured = rate_text(static_cast<double>(kv), median(ours));
+  figure.beside = "memcpy " + rate_text(static_cast<double>(kv), median(base));
   const Samples pair_ratios = ratios(base, ours);
   figure.value = median(pair_ratios);
   figure.target = Target::at_least(target);
-  figure.detail.set("bytes", kKvBytes).set("threads", threads);
+  figure.detail.set("bytes", kv).set("threads", threads);
   figure.detail.set("stagewire", times_json(ours)).set("baseline", times_json(base));
   figure.detail.set("ratios", numbers_json(pair_ratios));
   return figure;
@@ -49,7 +49,8 @@ OptionList copy_options(unsigned threads, std::uint64_t publish, std::uint64_t r
 }
 
 Result<Figure> into_with(const Bench& bench, unsigned threads) {
-  OptionList base = copy_options(threads, pool_for(kSlots), 16U << 20U);
+  const std::uint64_t kv = bench.kv_bytes();
+  OptionList base = copy_options(threads, pool_for(kSlots, kv), 16U << 20U);
   const Pair::Options options = threads == 1 ? bench.pair(std::move(base), Way::same_host)
                                              : bench.pair_with_all_cpus(std::move(base), Way::same_host);
   STAGEWIRE_ASSIGN(const std::unique_ptr<Pair> pair, Pair::start(options));
@@ -57,13 +58,13 @@ Result<Figure> into_with(const Bench& bench, unsigned threads) {
   std::array<Got, kSlots> views;  // the baseline copies the very same memory
   std::array<Memory, kSlots> destinations;
   for (unsigned slot = 0; slot < kSlots; ++slot) {
-    STAGEWIRE_TRY(pair->make_buffer(slot, kKvBytes));
-    STAGEWIRE_ASSIGN(sources[slot], pair->publish("into" + std::to_string(slot), slot, kKvBytes));
+    STAGEWIRE_TRY(pair->make_buffer(slot, kv));
+    STAGEWIRE_ASSIGN(sources[slot], pair->publish("into" + std::to_string(slot), slot, kv));
     double ignored = 0;
     STAGEWIRE_ASSIGN(views[slot], pair->get(sources[slot], Placement::view, ignored));
     if (!views[slot].view)
       return Error(ErrorKind::internal, "no view was given: " + views[slot].placement_note);
-    STAGEWIRE_ASSIGN(destinations[slot], Memory::make(kKvBytes));
+    STAGEWIRE_ASSIGN(destinations[slot], Memory::make(kv));
   }
   MemcpyTeam team(threads);
   Samples ours;
@@ -80,25 +81,26 @@ Result<Figure> into_with(const Bench& bench, unsigned threads) {
         if (round >= bench.warm_up()) ours.push_back(seconds);
       } else {
         const auto* from = static_cast<const std::byte*>(views[slot].payload.tensors().front().data);
-        seconds = seconds_of([&] { team.copy(destinations[slot].data(), from, kKvBytes); });
+        seconds = seconds_of([&] { team.copy(destinations[slot].data(), from, kv); });
         if (round >= bench.warm_up()) memcpys.push_back(seconds);
       }
     }
   }
   for (unsigned slot = 0; slot < kSlots; ++slot) {
-    fill_pattern(destinations[slot].data(), kKvBytes, 99);
+    fill_pattern(destinations[slot].data(), kv, 99);
     double ignored = 0;
     STAGEWIRE_ASSIGN(const Got got,
                      pair->get(sources[slot], Placement::into, ignored, whole(destinations[slot])));
-    STAGEWIRE_TRY(check_payload(got.payload, kKvBytes, slot));
+    STAGEWIRE_TRY(check_payload(got.payload, kv, slot));
   }
-  return copy_figure("shm into a destination, 195 MB, " + threads_text(threads), ours, memcpys, 0.95,
-                     threads);
+  return copy_figure("shm into a destination, " + bench.kv_text() + ", " + threads_text(threads), ours,
+                     memcpys, 0.95, threads, kv);
 }
 
 Result<Figure> put_with(const Bench& bench, unsigned threads) {
+  const std::uint64_t kv = bench.kv_bytes();
   // Room for what is published, for the baseline's destinations, and for one more of each.
-  OptionList base = copy_options(threads, pool_for(kSlots + 3), 16U << 20U);
+  OptionList base = copy_options(threads, pool_for(kSlots + 3, kv), 16U << 20U);
   const Pair::Options options = threads == 1 ? bench.pair(std::move(base), Way::same_host)
                                              : bench.pair_with_all_cpus(std::move(base), Way::same_host);
   STAGEWIRE_ASSIGN(const std::unique_ptr<Pair> pair, Pair::start(options));
@@ -106,9 +108,9 @@ Result<Figure> put_with(const Bench& bench, unsigned threads) {
   std::array<Memory, kSlots> memories;
   std::array<Payload, kSlots> payloads;
   for (unsigned slot = 0; slot < kSlots; ++slot) {
-    STAGEWIRE_ASSIGN(memories[slot], Memory::make(kKvBytes));
-    fill_pattern(memories[slot].data(), kKvBytes, slot);
-    STAGEWIRE_ASSIGN(payloads[slot], make_payload(memories[slot].data(), kKvBytes, kKvTensors));
+    STAGEWIRE_ASSIGN(memories[slot], Memory::make(kv));
+    fill_pattern(memories[slot].data(), kv, slot);
+    STAGEWIRE_ASSIGN(payloads[slot], make_payload(memories[slot].data(), kv, kKvTensors));
   }
   MemcpyTeam team(threads);
   Samples ours;
@@ -135,16 +137,17 @@ Result<Figure> put_with(const Bench& bench, unsigned threads) {
         if (round >= bench.warm_up()) ours.push_back(seconds);
       } else {
         STAGEWIRE_ASSIGN(buffers[slot], node.publish_pool()->allocate(
-                                            kKvBytes, "baseline", Deadline::in(std::chrono::seconds(10))));
+                                            kv, "baseline", Deadline::in(std::chrono::seconds(10))));
         const double seconds =
-            seconds_of([&] { team.copy(buffers[slot].data(), memories[slot].data(), kKvBytes); });
+            seconds_of([&] { team.copy(buffers[slot].data(), memories[slot].data(), kv); });
         if (round >= bench.warm_up()) memcpys.push_back(seconds);
       }
     }
   }
   STAGEWIRE_ASSIGN(const Ticket ticket, node.put(bench_key("checked"), payloads[1], bench_put_options()));
-  STAGEWIRE_TRY(pair->peer().call({"check", ticket.to_text(), std::to_string(kKvBytes), "1"}));
-  return copy_figure("put of 56 tensors, 195 MB, " + threads_text(threads), ours, memcpys, 0.9, threads);
+  STAGEWIRE_TRY(pair->peer().call({"check", ticket.to_text(), std::to_string(kv), "1"}));
+  return copy_figure("put of 56 tensors, " + bench.kv_text() + ", " + threads_text(threads), ours, memcpys,
+                     0.9, threads, kv);
 }
 
 template <typename One>
@@ -170,13 +173,14 @@ Result<std::vector<Figure>> bench_put(const Bench& bench) {
 }
 
 Result<std::vector<Figure>> bench_dict(const Bench& bench) {
+  const std::uint64_t kv = bench.kv_bytes();
   STAGEWIRE_ASSIGN(
       const std::unique_ptr<Pair> pair,
-      Pair::start(bench.pair(copy_options(0, pool_for(kSlots + 2), 16U << 20U), Way::same_host)));
+      Pair::start(bench.pair(copy_options(0, pool_for(kSlots + 2, kv), 16U << 20U), Way::same_host)));
   std::array<Memory, kSlots> destinations;
   for (unsigned slot = 0; slot < kSlots; ++slot) {
-    STAGEWIRE_TRY(pair->peer().call({"memory", std::to_string(slot), std::to_string(kKvBytes)}));
-    STAGEWIRE_ASSIGN(destinations[slot], Memory::make(kKvBytes));
+    STAGEWIRE_TRY(pair->peer().call({"memory", std::to_string(slot), std::to_string(kv)}));
+    STAGEWIRE_ASSIGN(destinations[slot], Memory::make(kv));
   }
   Samples dicts;
   Samples flats;
@@ -194,20 +198,20 @@ Result<std::vector<Figure>> bench_dict(const Bench& bench) {
       STAGEWIRE_ASSIGN(const Got got,
                        pair->get(Source::of(ticket), Placement::into, seconds, whole(destinations[slot])));
       if (round < bench.warm_up()) {
-        STAGEWIRE_TRY(check_payload(got.payload, kKvBytes, slot));
+        STAGEWIRE_TRY(check_payload(got.payload, kv, slot));
         continue;
       }
       (dict ? dicts : flats).push_back(seconds + std::stod(put.at(1)) * 1e-9);
     }
   }
   Figure figure;
-  figure.work = "put + get, dict of 56 tensors, 195 MB";
+  figure.work = "put + get, dict of 56 tensors, " + bench.kv_text();
   figure.measured = time_text(median(dicts));
   figure.beside = "one flat tensor " + time_text(median(flats));
   const Samples pair_ratios = ratios(flats, dicts);
   figure.value = median(pair_ratios);
   figure.target = Target::at_least(0.95);
-  figure.detail.set("bytes", kKvBytes).set("stagewire", times_json(dicts)).set("baseline", times_json(flats));
+  figure.detail.set("bytes", kv).set("stagewire", times_json(dicts)).set("baseline", times_json(flats));
   figure.detail.set("ratios", numbers_json(pair_ratios));
   return std::vector<Figure>{figure};
 }

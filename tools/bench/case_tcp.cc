@@ -36,6 +36,7 @@ std::vector<std::string> congestion_controls() {
 // to the kernel, then the rest with the best of them.
 Result<StreamSettings> best_settings(const Bench& bench, std::uint16_t port, unsigned streams,
                                      std::byte* to) {
+  const std::uint64_t kv = bench.kv_bytes();
   const unsigned tries = bench.options.quick ? 1 : 5;
   StreamSettings best;
   double best_seconds = std::numeric_limits<double>::infinity();
@@ -43,11 +44,11 @@ Result<StreamSettings> best_settings(const Bench& bench, std::uint16_t port, uns
     bench.progress.say("tcp: bare sockets with " + settings.text());
     Result<std::unique_ptr<StreamClient>> client = StreamClient::connect(port, streams, settings);
     if (!client.ok()) return {};  // a congestion control that this user may not choose
-    STAGEWIRE_TRY((*client)->fetch(0, to, kKvBytes));
+    STAGEWIRE_TRY((*client)->fetch(0, to, kv));
     Samples times;
     for (unsigned i = 0; i < tries; ++i) {
       Status status;
-      times.push_back(seconds_of([&] { status = (*client)->fetch(i % kSlots, to, kKvBytes); }));
+      times.push_back(seconds_of([&] { status = (*client)->fetch(i % kSlots, to, kv); }));
       STAGEWIRE_TRY(status);
     }
     if (median(times) < best_seconds) {
@@ -72,17 +73,18 @@ Result<StreamSettings> best_settings(const Bench& bench, std::uint16_t port, uns
 }  // namespace
 
 Result<std::vector<Figure>> bench_tcp(const Bench& bench) {
+  const std::uint64_t kv = bench.kv_bytes();
   STAGEWIRE_ASSIGN(
       const std::unique_ptr<Pair> pair,
-      Pair::start(bench.pair({{"publish_pool_size", std::to_string(kSlots * (kKvBytes + kMiB) + 32 * kMiB)},
+      Pair::start(bench.pair({{"publish_pool_size", std::to_string(kSlots * (kv + kMiB) + 32 * kMiB)},
                               {"receive_pool_size", std::to_string(16 * kMiB)}},
                              Way::tcp)));
   std::array<Source, kSlots> sources;
   std::array<Memory, kSlots> destinations;
   for (unsigned slot = 0; slot < kSlots; ++slot) {
-    STAGEWIRE_TRY(pair->make_buffer(slot, kKvBytes));
-    STAGEWIRE_ASSIGN(sources[slot], pair->publish("tcp" + std::to_string(slot), slot, kKvBytes));
-    STAGEWIRE_ASSIGN(destinations[slot], Memory::make(kKvBytes));
+    STAGEWIRE_TRY(pair->make_buffer(slot, kv));
+    STAGEWIRE_ASSIGN(sources[slot], pair->publish("tcp" + std::to_string(slot), slot, kv));
+    STAGEWIRE_ASSIGN(destinations[slot], Memory::make(kv));
   }
   STAGEWIRE_ASSIGN(const Fields stream, pair->peer().call({"stream"}));
   const auto port = static_cast<std::uint16_t>(std::stoul(stream.at(0)));
@@ -101,32 +103,32 @@ Result<std::vector<Figure>> bench_tcp(const Bench& bench) {
       double seconds = 0;
       if ((round + half) % 2 == 0) {
         STAGEWIRE_ASSIGN(const Got got, pair->get(sources[slot], Placement::into, seconds,
-                                                  range_of(destinations[slot].data(), kKvBytes)));
+                                                  range_of(destinations[slot].data(), kv)));
         if (got.transport != "tcp") return Error(ErrorKind::internal, "the bytes came over " + got.transport);
         if (round >= bench.warm_up()) ours.push_back(seconds);
       } else {
         Status status;
-        seconds = seconds_of([&] { status = bare->fetch(slot, destinations[slot].data(), kKvBytes); });
+        seconds = seconds_of([&] { status = bare->fetch(slot, destinations[slot].data(), kv); });
         STAGEWIRE_TRY(status);
         if (round >= bench.warm_up()) bares.push_back(seconds);
       }
     }
   }
   for (unsigned slot = 0; slot < kSlots; ++slot) {
-    fill_pattern(destinations[slot].data(), kKvBytes, 99);
+    fill_pattern(destinations[slot].data(), kv, 99);
     double ignored = 0;
     STAGEWIRE_ASSIGN(const Got got, pair->get(sources[slot], Placement::into, ignored,
-                                              range_of(destinations[slot].data(), kKvBytes)));
-    STAGEWIRE_TRY(check_payload(got.payload, kKvBytes, slot));
+                                              range_of(destinations[slot].data(), kv)));
+    STAGEWIRE_TRY(check_payload(got.payload, kv, slot));
   }
   Figure figure;
-  figure.work = "tcp over loopback, 195 MB, " + std::to_string(streams) + " streams";
-  figure.measured = rate_text(static_cast<double>(kKvBytes), median(ours));
-  figure.beside = "bare sockets " + rate_text(static_cast<double>(kKvBytes), median(bares));
+  figure.work = "tcp over loopback, " + bench.kv_text() + ", " + std::to_string(streams) + " streams";
+  figure.measured = rate_text(static_cast<double>(kv), median(ours));
+  figure.beside = "bare sockets " + rate_text(static_cast<double>(kv), median(bares));
   const Samples pair_ratios = ratios(bares, ours);
   figure.value = median(pair_ratios);
   figure.target = Target::at_least(0.95);
-  figure.detail.set("bytes", kKvBytes).set("streams", streams).set("bare_settings", best.text());
+  figure.detail.set("bytes", kv).set("streams", streams).set("bare_settings", best.text());
   figure.detail.set("stagewire", times_json(ours)).set("baseline", times_json(bares));
   figure.detail.set("ratios", numbers_json(pair_ratios));
   return std::vector<Figure>{figure};
@@ -135,15 +137,12 @@ Result<std::vector<Figure>> bench_tcp(const Bench& bench) {
 namespace {
 
 constexpr unsigned kGets = 32;
-constexpr std::uint64_t kPiece = 16 * kMiB;
-constexpr std::uint64_t kAll = kGets * kPiece;
-
 // Starts all gets in one call and notes when each is done. Returns the seconds until the last.
 Result<double> many_at_once(Pair& pair, const std::vector<Source>& sources, std::byte* to,
                             Samples& latencies) {
   std::vector<GetOptions> options;
   for (unsigned i = 0; i < kGets; ++i)
-    options.push_back(pair.get_options(Placement::into, range_of(to + i * kPiece, kPiece)));
+    options.push_back(pair.get_options(Placement::into, range_of(to + i * piece, piece)));
   const auto start = std::chrono::steady_clock::now();
   const auto since = [start] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -172,19 +171,21 @@ Result<double> many_at_once(Pair& pair, const std::vector<Source>& sources, std:
 }  // namespace
 
 Result<std::vector<Figure>> bench_concurrent(const Bench& bench) {
+  const std::uint64_t piece = bench.options.quick ? kMiB : 16 * kMiB;
+  const std::uint64_t all = kGets * piece;
   STAGEWIRE_ASSIGN(const std::unique_ptr<Pair> pair,
-                   Pair::start(bench.pair({{"publish_pool_size", std::to_string(kAll + 32 * kMiB)},
+                   Pair::start(bench.pair({{"publish_pool_size", std::to_string(all + 32 * kMiB)},
                                            {"receive_pool_size", std::to_string(16 * kMiB)}},
                                           Way::tcp)));
-  STAGEWIRE_TRY(pair->make_buffer(0, kAll));
-  // The same bytes as one payload; the small ones are its first 16 MiB, published 32 times.
-  STAGEWIRE_ASSIGN(const Source big, pair->publish("big", 0, kAll));
+  STAGEWIRE_TRY(pair->make_buffer(0, all));
+  // The same bytes as one payload; the small ones are its first bytes, published 32 times.
+  STAGEWIRE_ASSIGN(const Source big, pair->publish("big", 0, all));
   std::vector<Source> sources;
   for (unsigned i = 0; i < kGets; ++i) {
-    STAGEWIRE_ASSIGN(Source source, pair->publish("small" + std::to_string(i), 0, kPiece));
+    STAGEWIRE_ASSIGN(Source source, pair->publish("small" + std::to_string(i), 0, piece));
     sources.push_back(std::move(source));
   }
-  STAGEWIRE_ASSIGN(const Memory destination, Memory::make(kAll));
+  STAGEWIRE_ASSIGN(const Memory destination, Memory::make(all));
   Samples latencies;
   Samples totals;
   Samples bigs;
@@ -195,36 +196,36 @@ Result<std::vector<Figure>> bench_concurrent(const Bench& bench) {
     for (unsigned half = 0; half < 2; ++half) {
       double seconds = 0;
       if ((round + half) % 2 == 0) {
-        STAGEWIRE_ASSIGN(seconds, many_at_once(*pair, sources, destination.data(), latencies));
+        STAGEWIRE_ASSIGN(seconds, many_at_once(*pair, sources, destination.data(), piece, latencies));
         if (round >= bench.warm_up()) totals.push_back(seconds);
       } else {
-        STAGEWIRE_TRY(pair->get(big, Placement::into, seconds, range_of(destination.data(), kAll)));
+        STAGEWIRE_TRY(pair->get(big, Placement::into, seconds, range_of(destination.data(), all)));
         if (round >= bench.warm_up()) bigs.push_back(seconds);
       }
     }
   }
-  fill_pattern(destination.data(), kAll, 99);
+  fill_pattern(destination.data(), all, 99);
   Samples ignored;
-  STAGEWIRE_TRY(many_at_once(*pair, sources, destination.data(), ignored));
+  STAGEWIRE_TRY(many_at_once(*pair, sources, destination.data(), piece, ignored));
   for (unsigned i = 0; i < kGets; ++i) {
-    if (!is_pattern(destination.data() + i * kPiece, kPiece, 0))
+    if (!is_pattern(destination.data() + i * piece, piece, 0))
       return Error(ErrorKind::internal, "get " + std::to_string(i) + " did not bring what was published");
   }
   Figure spread;
-  spread.work = "32 gets of 16 MiB at once, tcp: p99";
+  spread.work = "32 gets of " + format_size(piece) + " at once, tcp: p99";
   spread.measured = time_text(percentile(latencies, 0.99));
   spread.beside = "p50 " + time_text(median(latencies));
   spread.value = percentile(latencies, 0.99) / median(latencies);
   spread.target = Target::at_most(3);
   spread.detail.set("gets", times_json(latencies));
   Figure total;
-  total.work = "32 gets of 16 MiB at once, tcp: total";
-  total.measured = rate_text(static_cast<double>(kAll), median(totals));
-  total.beside = "one big get " + rate_text(static_cast<double>(kAll), median(bigs));
+  total.work = "32 gets of " + format_size(piece) + " at once, tcp: total";
+  total.measured = rate_text(static_cast<double>(all), median(totals));
+  total.beside = "one big get " + rate_text(static_cast<double>(all), median(bigs));
   const Samples pair_ratios = ratios(bigs, totals);
   total.value = median(pair_ratios);
   total.target = Target::at_least(0.9);
-  total.detail.set("bytes", kAll).set("stagewire", times_json(totals)).set("baseline", times_json(bigs));
+  total.detail.set("bytes", all).set("stagewire", times_json(totals)).set("baseline", times_json(bigs));
   total.detail.set("ratios", numbers_json(pair_ratios));
   return std::vector<Figure>{spread, total};
 }

@@ -17,8 +17,9 @@ constexpr unsigned kBurst = 20;
 }  // namespace
 
 Result<std::vector<Figure>> bench_view(const Bench& bench) {
-  std::vector<std::uint64_t> sizes{kMiB, 16 * kMiB, 64 * kMiB, kKvBytes, 256 * kMiB, 1024 * kMiB};
-  if (bench.options.quick) sizes = {kMiB, 64 * kMiB, kKvBytes};
+  const std::uint64_t kv = bench.kv_bytes();
+  std::vector<std::uint64_t> sizes{kMiB, 16 * kMiB, 64 * kMiB, kv, 256 * kMiB, 1024 * kMiB};
+  if (bench.options.quick) sizes = {kMiB, kv, 64 * kMiB};
   const std::uint64_t largest = sizes.back();
   // All sizes are the first bytes of one buffer.
   STAGEWIRE_ASSIGN(const std::unique_ptr<Pair> pair,
@@ -68,7 +69,7 @@ Result<std::vector<Figure>> bench_view(const Bench& bench) {
   for (const std::uint64_t size : sizes) {
     fastest = std::min(fastest, median(views[size]));
     slowest = std::max(slowest, median(views[size]));
-    by_size.set(size == kKvBytes ? "195 MB" : format_size(size), times_json(all[size]));
+    by_size.set(size == kv ? bench.kv_text() : format_size(size), times_json(all[size]));
   }
   Figure flat;
   flat.work = "view, " + format_size(sizes.front()) + " to " + format_size(largest) + ": flat";
@@ -77,16 +78,16 @@ Result<std::vector<Figure>> bench_view(const Bench& bench) {
   flat.value = slowest / fastest;
   flat.target = Target::at_most(2);
   flat.detail.set("sizes", std::move(by_size));
-  Figure kv;
-  kv.work = "view, 195 MB";
-  kv.measured = time_text(median(views[kKvBytes]));
-  kv.beside = "Unix ping-pong " + time_text(median(pings));
-  const Samples pair_ratios = ratios(views[kKvBytes], pings);
-  kv.value = median(pair_ratios);
-  kv.target = Target::at_most(3);
-  kv.detail.set("stagewire", times_json(all[kKvBytes])).set("baseline", times_json(pings));
-  kv.detail.set("ratios", numbers_json(pair_ratios));
-  return std::vector<Figure>{flat, kv};
+  Figure row;
+  row.work = "view, " + bench.kv_text();
+  row.measured = time_text(median(views[kv]));
+  row.beside = "Unix ping-pong " + time_text(median(pings));
+  const Samples pair_ratios = ratios(views[kv], pings);
+  row.value = median(pair_ratios);
+  row.target = Target::at_most(3);
+  row.detail.set("stagewire", times_json(all[kv])).set("baseline", times_json(pings));
+  row.detail.set("ratios", numbers_json(pair_ratios));
+  return std::vector<Figure>{flat, row};
 }
 
 }  // namespace stagewire::tools

@@ -49,7 +49,7 @@ Result<Payload> make_payload(const std::byte* data, std::uint64_t size, std::uin
   std::vector<std::pair<std::string, Tensor>> named;
   for (std::uint64_t i = 0; i < tensors; ++i) {
     std::vector<std::int64_t> shape{static_cast<std::int64_t>(share / 2)};
-    if (size == kKvBytes && tensors == kKvTensors) shape = {4, 3400, 128};
+    if (share % kKvTokenBytes == 0) shape = {4, static_cast<std::int64_t>(share / kKvTokenBytes), 128};
     STAGEWIRE_ASSIGN(Tensor tensor, Tensor::over(DType::bf16, std::move(shape), data + i * share));
     named.emplace_back("layer" + std::to_string(i / 2) + (i % 2 == 0 ? ".k" : ".v"), std::move(tensor));
   }

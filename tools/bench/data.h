@@ -17,15 +17,16 @@ namespace stagewire::tools {
 
 /// The KV cache of the figures: 28 layers × K and V × 4 heads × 128 × 3,400 tokens of bf16, 195 MB.
 inline constexpr std::uint64_t kKvTensors = 56;
-inline constexpr std::uint64_t kKvBytes = kKvTensors * 4 * 128 * 3400 * 2;
+inline constexpr std::uint64_t kKvTokenBytes = 4 * 128 * 2;  ///< of one token in one tensor
+inline constexpr std::uint64_t kKvBytes = kKvTensors * 3400 * kKvTokenBytes;
 
 /// Writes the pattern of `seed` over `size` bytes (a multiple of 8).
 void fill_pattern(std::byte* data, std::size_t size, std::uint64_t seed);
 /// Whether `size` bytes are the pattern of `seed`, from its word at byte `from` on.
 bool is_pattern(const void* data, std::size_t size, std::uint64_t seed, std::uint64_t from = 0);
 
-/// One flat tensor, or a dict of `tensors` equal ones, over contiguous bytes; a KV cache's shapes where the
-/// size is a KV cache's. Errors: invalid_argument.
+/// One flat tensor, or a dict of `tensors` equal ones, over contiguous bytes; of heads, tokens and
+/// head size where the size allows it. Errors: invalid_argument.
 Result<Payload> make_payload(const std::byte* data, std::uint64_t size, std::uint64_t tensors);
 /// Whether what was got is the pattern of `seed`, tensor after tensor. Errors: internal, naming the tensor.
 Status check_payload(const Payload& payload, std::uint64_t size, std::uint64_t seed);

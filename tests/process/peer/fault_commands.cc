@@ -59,13 +59,13 @@ Line use_in_child(Peer& peer, const Line& line) {
       return !result.ok() && result.error().kind() == ErrorKind::forked;
     };
     GetOptions options(Deadline::in(std::chrono::seconds(1)));
-    const Source source = Source::at(line.text("address"), Key{.key = "k"});
-    if (!forked(peer.node->put(Key{.key = "k"}, make_payload({.seed = 1, .size = 1000, .parts = 1}))))
+    const Source source = Source::at(line.text("address"), key_named("k"));
+    if (!forked(peer.node->put(key_named("k"), make_payload({.seed = 1, .size = 1000, .parts = 1}))))
       ::_exit(1);
     if (!forked(peer.node->get(source, options))) ::_exit(2);
     if (!forked(peer.node->listen("127.0.0.1:0"))) ::_exit(3);
     if (!forked(peer.node->publish_pool()->allocate(10, "x", Deadline::now()))) ::_exit(4);
-    if (peer.node->withdraw(Key{.key = "k"})) ::_exit(5);
+    if (peer.node->withdraw(key_named("k"))) ::_exit(5);
     if (peer.node->stats().published != 0) ::_exit(6);
     if (!forked(peer.node->get_async(source, options).take())) ::_exit(7);
     peer.node->connect(line.text("address"));
@@ -86,7 +86,7 @@ Line use_in_child(Peer& peer, const Line& line) {
 
 // Dials an address from many threads at once, as gets of a key that is not there.
 Line dial_at_once(Peer& peer, const Line& line) {
-  const Source source = Source::at(line.text("address"), Key{.key = "nobody publishes this"});
+  const Source source = Source::at(line.text("address"), key_named("nobody publishes this"));
   std::atomic<std::uint64_t> answered{0};
   std::string problem;
   std::mutex mutex;

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <stagewire/node/ticket.h>
 #include <stagewire/payload/payload.h>
 
 namespace stagewire::test {
@@ -15,6 +17,13 @@ namespace stagewire::test {
 /// Byte i of the stream that `seed` names; no two streams agree for long.
 void fill_pattern(std::byte* data, std::size_t size, std::uint64_t seed);
 bool matches_pattern(const std::byte* data, std::size_t size, std::uint64_t seed);
+
+/// A key without namespace and edge.
+inline Key key_named(std::string key) {
+  Key result;
+  result.key = std::move(key);
+  return result;
+}
 
 /// What a patterned payload is made of.
 struct Pattern {

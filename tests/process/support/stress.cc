@@ -39,13 +39,13 @@ StressResult run_stress(Node& node, const Stress& stress) {
       for (std::uint64_t round = 0; round < stress.rounds; ++round) {
         const Pattern pattern = pattern_for(thread, round);
         const std::string name = std::to_string(thread) + "/" + std::to_string(round);
-        if (const Result<Ticket> put = node.put(Key{.key = stress.own_prefix + name}, make_payload(pattern));
+        if (const Result<Ticket> put = node.put(key_named(stress.own_prefix + name), make_payload(pattern));
             !put.ok())
           report(put.error().to_string());
         GetOptions options(Deadline::in(std::chrono::seconds(50)));
         options.placement = round % 2 == 0 ? Placement::view : Placement::copy;
         const Result<Got> got =
-            node.get(Source::at(stress.other, Key{.key = stress.other_prefix + name}), std::move(options));
+            node.get(Source::at(stress.other, key_named(stress.other_prefix + name)), std::move(options));
         if (!got.ok()) {
           report(got.error().to_string());
         } else if (const std::string wrong = mismatch(got->payload, pattern); !wrong.empty()) {

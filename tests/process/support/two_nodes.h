@@ -113,14 +113,14 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
 
   // Puts and gets of this side.
   Result<Ticket> put(const std::string& key, const Pattern& pattern, PutOptions how = {}) {
-    return node->put(Key{.key = key}, make_payload(pattern), std::move(how));
+    return node->put(key_named(key), make_payload(pattern), std::move(how));
   }
   static GetOptions by(std::chrono::nanoseconds timeout, Placement placement = Placement::copy) {
     GetOptions how(Deadline::in(timeout));
     how.placement = placement;
     return how;
   }
-  Source from_peer(const std::string& key) const { return Source::at(peer_address, Key{.key = key}); }
+  Source from_peer(const std::string& key) const { return Source::at(peer_address, key_named(key)); }
   static Source of_ticket(const Line& answer) {
     Result<Ticket> ticket = Ticket::parse(answer.text("ticket"));
     EXPECT_TRUE(ticket.ok());

@@ -1,0 +1,56 @@
+"""Process A, the autoregressive stage: prefills the prompt, publishes the KV cache, and passes on the ticket.
+
+Then, as the yardstick, it goes on alone with its own copy of the cache and publishes the tokens that one process by itself
+produces. Started by run.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+
+def main() -> int:
+    """The process; returns the exit status."""
+    threads, count, use_random = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "random"
+    os.environ["OPENBLAS_NUM_THREADS"] = threads  # read once, when NumPy is first imported
+
+    import numpy as np
+    import stagewire
+
+    from .model import LlamaModel
+    from .prompt import PROMPT
+    from .stage_pipe import hear, tell
+    from .tokenizer import make_tokenizer
+    from .weights import load_weights, random_weights
+
+    weights = random_weights() if use_random else load_weights()
+    model = LlamaModel(weights)
+    tokens = make_tokenizer(weights).chat(PROMPT)
+    began = time.perf_counter()
+    logits, cache = model.prefill(tokens)
+    prefill_seconds = time.perf_counter() - began
+
+    with stagewire.Node(name="prefill stage") as node:
+        handed_over = {"first": int(np.argmax(logits)), "cache": model.export_cache(cache)}
+        began = time.perf_counter()
+        ticket = node.put("request-1", handed_over, from_stage="prefill", to_stage="decode")
+        tell(
+            source=weights.source,
+            random=weights.is_random,
+            prompt=PROMPT,
+            tokens=len(tokens),
+            prefill_seconds=prefill_seconds,
+            put_seconds=time.perf_counter() - began,
+            ticket=str(ticket),
+        )
+        # The put has copied the cache, so this process may go on writing into its own.
+        alone = [int(token) for token in model.generate(logits, cache, count, stop={make_tokenizer(weights).eos})]
+        tell(alone=alone)
+        hear()  # until the decode stage has everything and closes the pipe
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
