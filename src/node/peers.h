@@ -117,7 +117,7 @@ class Peers {
 
   /// The transport for moving bytes from the peer's `source` memory into our `destination` memory; logged at
   /// first use.
-  Route route(Peer& peer, MemoryKind source, MemoryKind destination);
+  const Route& route(Peer& peer, MemoryKind source, MemoryKind destination);
 
   /// Closes all links; `closed` runs on the loop when each has settled its reads.
   void close(std::function<void()> closed);

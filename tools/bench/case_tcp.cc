@@ -139,7 +139,7 @@ namespace {
 constexpr unsigned kGets = 32;
 // Starts all gets in one call and notes when each is done. Returns the seconds until the last.
 Result<double> many_at_once(Pair& pair, const std::vector<Source>& sources, std::byte* to,
-                            Samples& latencies) {
+                            std::uint64_t piece, Samples& latencies) {
   std::vector<GetOptions> options;
   for (unsigned i = 0; i < kGets; ++i)
     options.push_back(pair.get_options(Placement::into, range_of(to + i * piece, piece)));
