@@ -41,7 +41,6 @@ struct Stage {
   std::unique_ptr<Pair> remote;
   std::array<Source, kSlots> local_sources;
   std::array<Source, kSlots> remote_sources;
-  std::array<Got, kSlots> views;  // what memcpy copies from
   std::array<Memory, kSlots> destinations;
   std::unique_ptr<StreamClient> streams;
   std::unique_ptr<MemcpyTeam> team;
@@ -81,9 +80,6 @@ Result<std::unique_ptr<Stage>> Stage::set_up(const DemoOptions& options, Progres
     STAGEWIRE_ASSIGN(stage->local_sources[slot], stage->local->publish(name, slot, kKvBytes, kKvTensors));
     STAGEWIRE_ASSIGN(stage->remote_sources[slot], stage->remote->publish(name, slot, kKvBytes, kKvTensors));
     STAGEWIRE_ASSIGN(stage->destinations[slot], Memory::make(kKvBytes));
-    double ignored = 0;
-    STAGEWIRE_ASSIGN(stage->views[slot],
-                     stage->local->get(stage->local_sources[slot], Placement::view, ignored));
   }
   STAGEWIRE_ASSIGN(const Fields stream, stage->remote->peer().call({"stream"}));
   STAGEWIRE_ASSIGN(stage->streams, StreamClient::connect(static_cast<std::uint16_t>(std::stoul(stream.at(0))),
@@ -118,7 +114,9 @@ Result<double> Stage::measure(Row row) {
       STAGEWIRE_TRY(local->get(local_sources[slot], Placement::copy, seconds));
       break;
     case Row::memcpys: {
-      const auto* bytes = static_cast<const std::byte*>(views[slot].payload.tensors().front().data);
+      // The very memory that the rows above read.
+      STAGEWIRE_ASSIGN(const Got got, local->get(local_sources[slot], Placement::view, seconds));
+      const auto* bytes = static_cast<const std::byte*>(got.payload.tensors().front().data);
       seconds = seconds_of([&] { team->copy(destinations[slot].data(), bytes, kKvBytes); });
       break;
     }
@@ -138,7 +136,8 @@ Result<double> Stage::measure(Row row) {
 Status Stage::check() {
   for (unsigned slot = 0; slot < kSlots; ++slot) {
     double ignored = 0;
-    STAGEWIRE_TRY(check_payload(views[slot].payload, kKvBytes, slot));
+    STAGEWIRE_ASSIGN(const Got seen, local->get(local_sources[slot], Placement::view, ignored));
+    STAGEWIRE_TRY(check_payload(seen.payload, kKvBytes, slot));
     for (const bool over_tcp : {false, true}) {
       fill_pattern(destinations[slot].data(), kKvBytes, 99);
       Pair& pair = over_tcp ? *remote : *local;
@@ -169,12 +168,11 @@ void print_rows(const std::array<Samples, row_count>& times, unsigned threads, s
     // A view moves no bytes: a rate would say nothing.
     const bool moves = row != Row::view;
     std::printf(
-        "%s%s%s%s%s%s   %s\n", padded(kRows[row].name, 32).c_str(),
-        padded(time_text(middle), 10, true).c_str(),
+        "%s%s%s%s%s%s\n", padded(kRows[row].name, 32).c_str(), padded(time_text(middle), 10, true).c_str(),
         padded(time_text(percentile(times[row], 0.99)), 10, true).c_str(),
         padded(moves ? rate : "-", 8, true).c_str(),
         padded(moves ? percent(median(ratios(times[Row::memcpys], times[row]))) : "-", 12, true).c_str(),
-        padded(moves ? percent(median(ratios(times[Row::bare], times[row]))) : "-", 13, true).c_str(), "");
+        padded(moves ? percent(median(ratios(times[Row::bare], times[row]))) : "-", 13, true).c_str());
   }
   std::printf("\nThe contents were compared, byte for byte, over both routes. 1 GB = 10^9 bytes.\n");
 }

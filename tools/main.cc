@@ -107,6 +107,7 @@ void add_demo(CLI::App& app, Action& action) {
       app.add_subcommand("demo", "Move a KV cache of 195 MB between two processes, over every route");
   add_node_options(command, options->node);
   command->add_option("--rounds", options->rounds, "measurements of each route")
+      ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   add_json(command, options->json);
@@ -170,15 +171,19 @@ void add_bench(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->type_name("NAME");
   command->add_flag("--quick", options->quick, "few rounds: shows that it runs, not how fast");
-  command->add_flag("!--no-pin", options->pin, "do not bind the two processes to different CPUs");
+  command->add_flag_callback(
+      "--no-pin", [options] { options->pin = false; }, "do not bind the two processes to different CPUs");
   command->add_option("--rounds", options->rounds, "interleaved pairs per figure; 0: 21, or 3 with --quick")
+      ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(0, 10'000));
   command
       ->add_option("--kills", options->kills, "kills per way in the case faults; 0: 100, or 3 with --quick")
+      ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(0, 10'000));
   command->add_option("--idle-seconds", options->idle_seconds, "how long the case scale watches an idle node")
+      ->type_name("S")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   command->add_flag("--check", options->check, "exit code 1 if a figure misses its target");

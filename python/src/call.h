@@ -1,11 +1,10 @@
-// What the node's, the future's and the connector's bindings share: reading arguments, waiting so that Ctrl-C ends
-// it, handing results over. With the interpreter lock held.
+// What the node's, the future's and the connector's bindings share: reading arguments, waiting so that Ctrl-C
+// ends it, handing results over. With the interpreter lock held.
 #pragma once
 
+#include <chrono>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-
-#include <chrono>
 #include <optional>
 #include <string>
 
@@ -28,8 +27,8 @@ struct Handover {
 /// A result as Python objects; throws its error.
 nanobind::object hand_over(Result<Got> got, const Handover& handover);
 
-/// Waits until the get has ended or `until`; runs signal handlers in between on the main thread. True if it has
-/// ended. Throws what a signal handler raises; the get goes on then.
+/// Waits until the get has ended or `until`; runs signal handlers in between on the main thread. True if it
+/// has ended. Throws what a signal handler raises; the get goes on then.
 bool wait_interruptibly(const GetHandle& handle, Deadline until);
 /// Gives the get up and waits, without signals, until its outcome is there, so that nothing writes into its
 /// destination any more.

@@ -46,7 +46,8 @@ NodeConfig config_from(nb::dict values, nb::handle file, bool environment) {
   if (!file.is_none()) sources.file = path_text(file);
   for (const auto& [name, value] : values) {
     if (PyUnicode_Check(name.ptr()) == 0) {
-      raise(Error(ErrorKind::config, std::string("an option's name is ") + nb::repr(name).c_str() + "; expected a str"));
+      raise(Error(ErrorKind::config,
+                  std::string("an option's name is ") + nb::repr(name).c_str() + "; expected a str"));
     }
     auto text = nb::cast<std::string>(name);
     ConfigValue made = value_from(text, value);

@@ -2,11 +2,10 @@
 // threads without the interpreter lock.
 #include "connector_object.h"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
 #include <atomic>
 #include <mutex>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <utility>
 #include <vector>
 
@@ -64,7 +63,8 @@ struct ConnectorObject {
 
 std::uint16_t port_from(std::int64_t port, const char* name) {
   if (port < 0 || port > 65535) {
-    raise(Error(ErrorKind::config, std::string(name) + " is " + std::to_string(port) + "; expected 0 to 65535"));
+    raise(Error(ErrorKind::config,
+                std::string(name) + " is " + std::to_string(port) + "; expected 0 to 65535"));
   }
   return static_cast<std::uint16_t>(port);
 }
@@ -84,10 +84,9 @@ void create(ConnectorObject* self, const NodeObject& node, const std::string& ro
   new (self) ConnectorObject();
   Result<std::shared_ptr<Connector>> made = [&] {
     const Unlocked unlocked;
-    return Connector::create(node.node, std::move(options),
-                             [lines = self->lines](std::string_view level, const std::string& text) {
-                               lines->add(level, text);
-                             });
+    return Connector::create(
+        node.node, std::move(options),
+        [lines = self->lines](std::string_view level, const std::string& text) { lines->add(level, text); });
   }();
   if (!made.ok()) {
     self->~ConnectorObject();
@@ -127,10 +126,11 @@ std::optional<ConnectorMetadata> metadata_from(nb::handle host, std::int64_t por
   return metadata;
 }
 
-// (payload, tensor bytes, whether the payload is one tensor, and so came as a flat NumPy array of its bytes), or None.
+// (payload, tensor bytes, whether the payload is one tensor, and so came as a flat NumPy array of its bytes),
+// or None.
 nb::object get(const ConnectorObject& self, const std::string& from_stage, const std::string& to_stage,
-               const std::string& key, nb::handle host, std::int64_t port, nb::handle ticket, nb::handle timeout,
-               nb::handle framework) {
+               const std::string& key, nb::handle host, std::int64_t port, nb::handle ticket,
+               nb::handle timeout, nb::handle framework) {
   drain_releases();
   const auto metadata = metadata_from(host, port, ticket);
   const auto wait = optional_seconds(timeout, "get", "timeout");
@@ -189,37 +189,47 @@ void bind_connector(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<ConnectorObject>(m, "ConnectorCore", "What stagewire.Connector is made of.")
       .def("__init__", &create, "node"_a, nb::kw_only(), "role"_a, "host"_a, "port"_a, "sender_host"_a,
-           "sender_port"_a, "namespace"_a, "ttl"_a.none(), "put_wait"_a.none())
-      .def("put", &put, "from_stage"_a, "to_stage"_a, "key"_a, "payload"_a.none(), "default"_a.none())
+           "sender_port"_a, "namespace"_a, "ttl"_a.none(), "put_wait"_a.none(), Guard())
+      .def("put", &put, "from_stage"_a, "to_stage"_a, "key"_a, "payload"_a.none(), "default"_a.none(),
+           Guard())
       .def("get", &get, "from_stage"_a, "to_stage"_a, "key"_a, "host"_a.none(), "port"_a, "ticket"_a.none(),
-           "timeout"_a.none(), "framework"_a)
-      .def("update_sender_info",
-           [](const ConnectorObject& self, const std::string& host, std::int64_t port) {
-             self.connector->update_sender_info(host, port_from(port, "sender_zmq_port"));
-           },
-           "host"_a, "port"_a)
-      .def("cleanup",
-           [](const ConnectorObject& self, const std::string& key, const std::optional<std::string>& from_stage,
-              const std::optional<std::string>& to_stage) {
-             const std::shared_ptr<Connector> connector = self.connector;
-             const Unlocked unlocked;
-             return connector->cleanup(key, from_stage, to_stage);
-           },
-           "key"_a, "from_stage"_a.none() = nb::none(), "to_stage"_a.none() = nb::none())
-      .def("health", &health)
-      .def("take_log",
-           [](const ConnectorObject& self) {
-             nb::list out;
-             for (const auto& [level, text] : self.lines->take()) out.append(nb::make_tuple(level, text));
-             return out;
-           })
-      .def_prop_ro("host", [](const ConnectorObject& self) { return self.connector->host(); })
-      .def_prop_ro("port", [](const ConnectorObject& self) { return self.connector->port(); })
-      .def("close", [](const ConnectorObject& self) {
-        const std::shared_ptr<Connector> connector = self.connector;
-        const Unlocked unlocked;
-        connector->close();
-      });
+           "timeout"_a.none(), "framework"_a, Guard())
+      .def(
+          "update_sender_info",
+          [](const ConnectorObject& self, const std::string& host, std::int64_t port) {
+            self.connector->update_sender_info(host, port_from(port, "sender_zmq_port"));
+          },
+          "host"_a, "port"_a, Guard())
+      .def(
+          "cleanup",
+          [](const ConnectorObject& self, const std::string& key,
+             const std::optional<std::string>& from_stage, const std::optional<std::string>& to_stage) {
+            const std::shared_ptr<Connector> connector = self.connector;
+            const Unlocked unlocked;
+            return connector->cleanup(key, from_stage, to_stage);
+          },
+          "key"_a, "from_stage"_a.none() = nb::none(), "to_stage"_a.none() = nb::none(), Guard())
+      .def("health", &health, Guard())
+      .def(
+          "take_log",
+          [](const ConnectorObject& self) {
+            nb::list out;
+            for (const auto& [level, text] : self.lines->take()) out.append(nb::make_tuple(level, text));
+            return out;
+          },
+          Guard())
+      .def_prop_ro(
+          "host", [](const ConnectorObject& self) { return self.connector->host(); }, Guard())
+      .def_prop_ro(
+          "port", [](const ConnectorObject& self) { return self.connector->port(); }, Guard())
+      .def(
+          "close",
+          [](const ConnectorObject& self) {
+            const std::shared_ptr<Connector> connector = self.connector;
+            const Unlocked unlocked;
+            connector->close();
+          },
+          Guard());
 }
 
 }  // namespace stagewire::python

@@ -15,7 +15,8 @@ namespace stagewire::python {
 
 namespace {
 
-void add_destination(GetOptions& options, std::vector<nb::object>& held, nb::handle object, const std::string& name) {
+void add_destination(GetOptions& options, std::vector<nb::object>& held, nb::handle object,
+                     const std::string& name) {
   ImportedTensor imported;
   try {
     if (!import_tensor(object, imported)) {

@@ -7,8 +7,8 @@
 
 namespace stagewire::python {
 
-/// Sets `options` up for `into`: one writable, contiguous array, or a list or tuple of them. The objects are held
-/// until nothing can write to them any more. Throws InvalidArgument.
+/// Sets `options` up for `into`: one writable, contiguous array, or a list or tuple of them. The objects are
+/// held until nothing can write to them any more. Throws InvalidArgument.
 void set_destination(GetOptions& options, nanobind::handle into);
 
 }  // namespace stagewire::python

@@ -1,5 +1,5 @@
-// The structures of DLPack (https://dmlc.github.io/dlpack/latest/c_api.html), version 0.8 and the versioned capsule
-// of 1.0, as far as host tensors need them. Layouts are fixed by that specification.
+// The structures of DLPack (https://dmlc.github.io/dlpack/latest/c_api.html), version 0.8 and the versioned
+// capsule of 1.0, as far as host tensors need them. Layouts are fixed by that specification.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Errors of the core become exceptions of stagewire.errors here, and nowhere else. With the interpreter lock held.
+// Errors of the core become exceptions of stagewire.errors here, and nowhere else. With the interpreter lock
+// held.
 #pragma once
 
 #include <nanobind/nanobind.h>
-
 #include <string>
 
 #include <stagewire/base/result.h>

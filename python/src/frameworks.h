@@ -1,21 +1,21 @@
-// NumPy and torch as the extension sees them: their tensor types and element types, looked up once. torch is never
-// imported here; it is found once the caller has. With the interpreter lock held.
+// NumPy and torch as the extension sees them: their tensor types and element types, looked up once. torch is
+// never imported here; it is found once the caller has. With the interpreter lock held.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <array>
+#include <nanobind/nanobind.h>
 #include <optional>
 
 #include <stagewire/payload/dtype.h>
 
 namespace stagewire::python {
 
-/// References that live as long as the process, so that nothing of them is touched after the interpreter's end.
+/// References that live as long as the process, so that nothing of them is touched after the interpreter's
+/// end.
 struct NumPy {
   PyTypeObject* ndarray;
-  PyTypeObject* generic;                         ///< the base of NumPy's scalars
-  std::array<PyObject*, kDTypeCount> dtypes;     ///< what a received tensor gets; indexed by DType
+  PyTypeObject* generic;                      ///< the base of NumPy's scalars
+  std::array<PyObject*, kDTypeCount> dtypes;  ///< what a received tensor gets; indexed by DType
 };
 struct Torch {
   PyTypeObject* tensor;

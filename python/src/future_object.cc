@@ -48,16 +48,21 @@ nb::object result_of(FutureObject& future, Deadline until) {
 
 void bind_future(nb::module_& m) {
   nb::class_<FutureObject>(m, "Future", "A running get. Can be awaited.")
-      .def("done", [](const FutureObject& future) { return future.outcome.is_valid() || future.handle.done(); },
-           "Whether the outcome is there.")
+      .def(
+          "done",
+          [](const FutureObject& future) { return future.outcome.is_valid() || future.handle.done(); },
+          "Whether the outcome is there.", Guard())
       .def(
           "wait",
           [](FutureObject& future, nb::handle timeout) {
             drain_releases();
-            return future.outcome.is_valid() || wait_interruptibly(future.handle, until(future, timeout, "wait"));
+            return future.outcome.is_valid() ||
+                   wait_interruptibly(future.handle, until(future, timeout, "wait"));
           },
           nb::arg("timeout").none() = nb::none(),
-          "Waits for the outcome, at most `timeout` seconds; True if it is there. The get's own deadline goes on.")
+          "Waits for the outcome, at most `timeout` seconds; True if it is there. The get's own deadline "
+          "goes on.",
+          Guard())
       .def(
           "result",
           [](FutureObject& future, nb::handle timeout) {
@@ -65,16 +70,25 @@ void bind_future(nb::module_& m) {
             return result_of(future, until(future, timeout, "result"));
           },
           nb::arg("timeout").none() = nb::none(),
-          "The payload, or the get's error as an exception. DeadlineExceeded if it is not there within `timeout` "
-          "seconds; the get goes on then.")
-      .def("fileno", [](const FutureObject& future) { return future.handle.fd(); },
-           "A descriptor for select, poll and event loops, readable once the outcome is there. Do not read or close "
-           "it.")
-      .def("cancel", [](FutureObject& future) { future.handle.cancel(); },
-           "Gives up: the outcome will be Cancelled, unless it is there already.")
-      .def("__await__", [](nb::handle self) {
-        return nb::module_::import_("stagewire._aio").attr("outcome")(self).attr("__await__")();
-      });
+          "The payload, or the get's error as an exception. DeadlineExceeded if it is not there within "
+          "`timeout` "
+          "seconds; the get goes on then.",
+          Guard())
+      .def(
+          "fileno", [](const FutureObject& future) { return future.handle.fd(); },
+          "A descriptor for select, poll and event loops, readable once the outcome is there. Do not read or "
+          "close "
+          "it.",
+          Guard())
+      .def(
+          "cancel", [](FutureObject& future) { future.handle.cancel(); },
+          "Gives up: the outcome will be Cancelled, unless it is there already.", Guard())
+      .def(
+          "__await__",
+          [](nb::handle self) {
+            return nb::module_::import_("stagewire._aio").attr("outcome")(self).attr("__await__")();
+          },
+          Guard());
 }
 
 }  // namespace stagewire::python

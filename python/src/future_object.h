@@ -1,9 +1,8 @@
 // The handle of a running get, as a Python object. With the interpreter lock held.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <memory>
+#include <nanobind/nanobind.h>
 
 #include <stagewire/node/node.h>
 

@@ -1,9 +1,8 @@
 // What get(…, details=True) returns. A plain value; with the interpreter lock held.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <cstdint>
+#include <nanobind/nanobind.h>
 #include <string>
 
 namespace stagewire::python {

@@ -22,8 +22,8 @@ std::byte* address_of(const Tensor& tensor) {
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   const auto* memory = nb::inst_ptr<Memory>(self);
-  return PyBuffer_FillInfo(view, self, memory->data, static_cast<Py_ssize_t>(memory->size), memory->writable ? 0 : 1,
-                           flags);
+  return PyBuffer_FillInfo(view, self, memory->data, static_cast<Py_ssize_t>(memory->size),
+                           memory->writable ? 0 : 1, flags);
 }
 
 PyType_Slot g_memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
@@ -39,8 +39,8 @@ nb::object shape_tuple(const std::vector<std::int64_t>& shape) {
   return tuple;
 }
 
-// What torch is asked to import: element types that every torch's DLPack knows. The rest arrive as integers of the
-// same width and are then viewed as what they are.
+// What torch is asked to import: element types that every torch's DLPack knows. The rest arrive as integers
+// of the same width and are then viewed as what they are.
 struct Imported {
   dlpack::DataType type;
   bool exact;
@@ -104,8 +104,10 @@ nb::object numpy_over(const Tensor& tensor) {
                                             .writable = !tensor.read_only,
                                             .hold = tensor.hold});
   const nb::object shape = shape_tuple(tensor.shape);
-  PyObject* const arguments[] = {shape.ptr(), np.dtypes[static_cast<std::size_t>(tensor.dtype)], memory.ptr()};
-  nb::object array = nb::steal(PyObject_Vectorcall(reinterpret_cast<PyObject*>(np.ndarray), arguments, 3, nullptr));
+  PyObject* const arguments[] = {shape.ptr(), np.dtypes[static_cast<std::size_t>(tensor.dtype)],
+                                 memory.ptr()};
+  nb::object array =
+      nb::steal(PyObject_Vectorcall(reinterpret_cast<PyObject*>(np.ndarray), arguments, 3, nullptr));
   if (!array.is_valid()) throw nb::python_error();
   return array;
 }

@@ -25,7 +25,7 @@ NB_MODULE(_core, m) {
   binding::bind_future(m);
   binding::bind_node(m);
   binding::bind_connector(m);
-  m.def("reap_once", &binding::reap_once, "The reaper thread's body.");
+  m.def("reap_once", &binding::reap_once, binding::Guard(), "The reaper thread's body.");
   m.def("close_process", &binding::close_process, "For atexit.");
   m.def("forget_after_fork", &binding::forget_after_fork, "For os.register_at_fork.");
   m.def("torch_loaded", [] { return binding::torch() != nullptr; }, "Whether the caller has imported torch.");

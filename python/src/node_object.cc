@@ -20,15 +20,19 @@ namespace stagewire::python {
 
 namespace {
 
-// A blocking get that lasts at most this long is not cut into slices: a signal missed by a hair is seen soon enough.
+// A blocking get that lasts at most this long is not cut into slices: a signal missed by a hair is seen soon
+// enough.
 constexpr std::chrono::milliseconds kShortWait{100};
 
-void create(NodeObject* self, nb::handle config, nb::handle config_file, bool environment, const nb::kwargs& options) {
-  if (process_ending()) raise(Error(ErrorKind::closed, "the interpreter is ending").with_operation("create node"));
+void create(NodeObject* self, nb::handle config, nb::handle config_file, bool environment,
+            const nb::kwargs& options) {
+  if (process_ending())
+    raise(Error(ErrorKind::closed, "the interpreter is ending").with_operation("create node"));
   nb::dict values;
   if (!config.is_none()) {
     if (PyDict_Check(config.ptr()) == 0) {
-      raise(Error(ErrorKind::config, std::string("config is of type ") + nb::type_name(config.type()).c_str() +
+      raise(Error(ErrorKind::config, std::string("config is of type ") +
+                                         nb::type_name(config.type()).c_str() +
                                          "; expected a dict of options"));
     }
     values.update(nb::borrow<nb::dict>(config));
@@ -44,9 +48,9 @@ void create(NodeObject* self, nb::handle config, nb::handle config_file, bool en
   new (self) NodeObject(std::move(*node));
 }
 
-Ticket put(NodeObject& self, std::string key, nb::handle payload, std::string from_stage, std::string to_stage,
-           std::string name_space, std::int64_t readers, nb::handle ttl, nb::handle max_lifetime, nb::handle timeout,
-           nb::handle fallback) {
+Ticket put(NodeObject& self, std::string key, nb::handle payload, std::string from_stage,
+           std::string to_stage, std::string name_space, std::int64_t readers, nb::handle ttl,
+           nb::handle max_lifetime, nb::handle timeout, nb::handle fallback) {
   drain_releases();
   PutOptions options;
   if (readers < 1 || readers > std::numeric_limits<std::uint32_t>::max()) {
@@ -55,7 +59,8 @@ Ticket put(NodeObject& self, std::string key, nb::handle payload, std::string fr
   options.readers = static_cast<std::uint32_t>(readers);
   options.ttl = optional_seconds(ttl, "put", "ttl");
   options.max_lifetime = optional_seconds(max_lifetime, "put", "max_lifetime");
-  options.deadline = Deadline::in(optional_seconds(timeout, "put", "timeout").value_or(self.node->config().put_wait));
+  options.deadline =
+      Deadline::in(optional_seconds(timeout, "put", "timeout").value_or(self.node->config().put_wait));
   options.interruptible = on_main_thread();
   const ImportedTree tree = import_tree(payload, fallback);
   const Key name{.name_space = std::move(name_space),
@@ -79,12 +84,13 @@ struct GetArguments {
   Handover handover;
 };
 
-GetArguments get_arguments(const Node& node, nb::handle timeout, bool view, nb::handle into, std::string reader,
-                           nb::handle framework, bool details, bool wait) {
+GetArguments get_arguments(const Node& node, nb::handle timeout, bool view, nb::handle into,
+                           std::string reader, nb::handle framework, bool details, bool wait) {
   drain_releases();
   GetArguments out;
   out.handover = {.framework = framework_from(framework, "get"), .details = details};
-  out.options.deadline = Deadline::in(optional_seconds(timeout, "get", "timeout").value_or(node.config().get_deadline));
+  out.options.deadline =
+      Deadline::in(optional_seconds(timeout, "get", "timeout").value_or(node.config().get_deadline));
   out.options.reader = std::move(reader);
   out.options.wait = wait;
   if (view) out.options.placement = Placement::view;
@@ -96,8 +102,8 @@ GetArguments get_arguments(const Node& node, nb::handle timeout, bool view, nb::
   return out;
 }
 
-// The node's own blocking get is the fast one: it spins briefly, and its thread is woken directly. It cannot look
-// for signals while it sleeps, so a long wait of the main thread goes by a handle.
+// The node's own blocking get is the fast one: it spins briefly, and its thread is woken directly. It cannot
+// look for signals while it sleeps, so a long wait of the main thread goes by a handle.
 Result<Got> blocking_get(const std::shared_ptr<Node>& node, const Source& source, GetOptions options) {
   const bool main = on_main_thread();
   if (!main || options.deadline.left() <= kShortWait) {
@@ -119,25 +125,30 @@ Result<Got> blocking_get(const std::shared_ptr<Node>& node, const Source& source
   return handle.take();
 }
 
-nb::object get(NodeObject& self, nb::handle source, nb::handle key, std::string from_stage, std::string to_stage,
-               std::string name_space, nb::handle timeout, bool view, nb::handle into, std::string reader,
-               nb::handle framework, bool details, bool wait) {
+nb::object get(NodeObject& self, nb::handle source, nb::handle key, std::string from_stage,
+               std::string to_stage, std::string name_space, nb::handle timeout, bool view, nb::handle into,
+               std::string reader, nb::handle framework, bool details, bool wait) {
   const std::shared_ptr<Node> node = self.node;
   const Source from =
       source_from(source, key, std::move(from_stage), std::move(to_stage), std::move(name_space));
-  GetArguments arguments = get_arguments(*node, timeout, view, into, std::move(reader), framework, details, wait);
+  GetArguments arguments =
+      get_arguments(*node, timeout, view, into, std::move(reader), framework, details, wait);
   return hand_over(blocking_get(node, from, std::move(arguments.options)), arguments.handover);
 }
 
 FutureObject get_async(NodeObject& self, nb::handle source, nb::handle key, std::string from_stage,
-                       std::string to_stage, std::string name_space, nb::handle timeout, bool view, nb::handle into,
-                       std::string reader, nb::handle framework, bool details, bool wait) {
+                       std::string to_stage, std::string name_space, nb::handle timeout, bool view,
+                       nb::handle into, std::string reader, nb::handle framework, bool details, bool wait) {
   const Source from =
       source_from(source, key, std::move(from_stage), std::move(to_stage), std::move(name_space));
-  GetArguments arguments = get_arguments(*self.node, timeout, view, into, std::move(reader), framework, details, wait);
+  GetArguments arguments =
+      get_arguments(*self.node, timeout, view, into, std::move(reader), framework, details, wait);
   const Deadline deadline = arguments.options.deadline;
   GetHandle handle = self.node->get_async(from, std::move(arguments.options));
-  return {.handle = std::move(handle), .node = self.node, .handover = arguments.handover, .deadline = deadline,
+  return {.handle = std::move(handle),
+          .node = self.node,
+          .handover = arguments.handover,
+          .deadline = deadline,
           .outcome = {}};
 }
 
@@ -146,11 +157,14 @@ nb::list get_many(NodeObject& self, nb::handle sources, nb::handle timeout, bool
   const std::shared_ptr<Node> node = self.node;
   std::vector<Source> from;
   for (nb::handle source : nb::iter(sources)) from.push_back(source_from_entry(source));
-  const GetArguments common = get_arguments(*node, timeout, view, nb::none(), std::move(reader), framework, details, wait);
+  const GetArguments common =
+      get_arguments(*node, timeout, view, nb::none(), std::move(reader), framework, details, wait);
   std::vector<GetOptions> options(from.size(), common.options);
   if (!into.is_none()) {
-    if (PyList_Check(into.ptr()) == 0 || static_cast<std::size_t>(PyList_GET_SIZE(into.ptr())) != from.size()) {
-      raise_invalid("get", "into of get_many is a list with one entry per source (an array, a list of arrays or None)");
+    if (PyList_Check(into.ptr()) == 0 ||
+        static_cast<std::size_t>(PyList_GET_SIZE(into.ptr())) != from.size()) {
+      raise_invalid(
+          "get", "into of get_many is a list with one entry per source (an array, a list of arrays or None)");
     }
     for (std::size_t i = 0; i < from.size(); ++i) {
       const nb::handle entry = PyList_GET_ITEM(into.ptr(), static_cast<Py_ssize_t>(i));
@@ -239,79 +253,109 @@ nb::dict stats_dict(const NodeStats& stats) {
 
 void bind_node(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<NodeObject>(m, "Node", nb::is_weak_referenceable(), "One process taking part: publishes and gets.")
-      .def("__init__", &create, "config"_a.none() = nb::none(), nb::kw_only(), "config_file"_a.none() = nb::none(),
-           "environment"_a = true, "options"_a,
-           "Starts a node. Options come from `config_file` (YAML), the STAGEWIRE_… environment variables, `config` and "
-           "the keywords; later ones win. Raises ConfigError.")
+  nb::class_<NodeObject>(m, "Node", nb::is_weak_referenceable(),
+                         "One process taking part: publishes and gets.")
+      .def("__init__", &create, "config"_a.none() = nb::none(), nb::kw_only(),
+           "config_file"_a.none() = nb::none(), "environment"_a = true, "options"_a,
+           "Starts a node. Options come from `config_file` (YAML), the STAGEWIRE_… environment variables, "
+           "`config` and "
+           "the keywords; later ones win. Raises ConfigError.",
+           Guard())
       .def("put", &put, "key"_a, "payload"_a.none(), nb::kw_only(), "from_stage"_a = "", "to_stage"_a = "",
-           "namespace"_a = "", "readers"_a = 1, "ttl"_a.none() = nb::none(), "max_lifetime"_a.none() = nb::none(),
-           "timeout"_a.none() = nb::none(), "default"_a.none() = nb::none(),
-           "Copies the payload and publishes it under `key`, replacing what is there.")
-      .def("get", &get, "source"_a, "key"_a.none() = nb::none(), nb::kw_only(), "from_stage"_a = "", "to_stage"_a = "",
-           "namespace"_a = "", "timeout"_a.none() = nb::none(), "view"_a = false, "into"_a.none() = nb::none(),
-           "reader"_a = "", "framework"_a = "numpy", "details"_a = false, "wait"_a = true,
-           "Waits for the payload of a ticket, or of a key at an address.")
-      .def("get_async", &get_async, "source"_a, "key"_a.none() = nb::none(), nb::kw_only(), "from_stage"_a = "",
+           "namespace"_a = "", "readers"_a = 1, "ttl"_a.none() = nb::none(),
+           "max_lifetime"_a.none() = nb::none(), "timeout"_a.none() = nb::none(),
+           "default"_a.none() = nb::none(),
+           "Copies the payload and publishes it under `key`, replacing what is there.", Guard())
+      .def("get", &get, "source"_a, "key"_a.none() = nb::none(), nb::kw_only(), "from_stage"_a = "",
            "to_stage"_a = "", "namespace"_a = "", "timeout"_a.none() = nb::none(), "view"_a = false,
            "into"_a.none() = nb::none(), "reader"_a = "", "framework"_a = "numpy", "details"_a = false,
-           "wait"_a = true, "As get, without waiting: returns a Future.")
-      .def("get_many", &get_many, "sources"_a, nb::kw_only(), "timeout"_a.none() = nb::none(), "view"_a = false,
-           "into"_a.none() = nb::none(), "reader"_a = "", "framework"_a = "numpy", "details"_a = false,
-           "wait"_a = true, "Gets many at once. The list has a payload or an Error for each source.")
-      .def("withdraw", &withdraw, "what"_a, nb::kw_only(), "from_stage"_a = "", "to_stage"_a = "", "namespace"_a = "",
-           "Withdraws what a ticket or key names. False if there was nothing.")
-      .def("connect",
-           [](const NodeObject& self, const std::string& address) {
-             unlocked([&] { self.node->connect(address); });
-           },
-           "address"_a, "Starts connecting to an address; never waits.")
-      .def("connected",
-           [](const NodeObject& self, const std::string& address) {
-             return unlocked([&] { return self.node->connected(address); });
-           },
-           "address"_a, "Whether a session to the node at this address is up.")
-      .def("listen",
-           [](const NodeObject& self, const std::string& address) {
-             return value_or_raise(unlocked([&] { return self.node->listen(address); }));
-           },
-           "address"_a, "Listens on one more address; returns it with the real port.")
-      .def("unlisten",
-           [](const NodeObject& self, const std::string& address) {
-             return unlocked([&] { return self.node->unlisten(address); });
-           },
-           "address"_a, "Stops listening there. False if it was not.")
-      .def_prop_ro("id", [](const NodeObject& self) { return self.node->id().hex(); })
-      .def_prop_ro("addresses",
-                   [](const NodeObject& self) { return unlocked([&] { return self.node->addresses(); }); })
-      .def_prop_ro("address",
-                   [](const NodeObject& self) {
-                     const auto all = unlocked([&] { return self.node->addresses(); });
-                     return all.empty() ? std::string() : all.front();
-                   })
-      .def_prop_ro("config", [](const NodeObject& self) { return describe(self.node->config()); })
-      .def("stats", [](const NodeObject& self) { return stats_dict(unlocked([&] { return self.node->stats(); })); })
-      .def("metrics", [](const NodeObject& self) { return unlocked([&] { return self.node->metrics_text(); }); })
-      .def("explain", [](const NodeObject& self) { return unlocked([&] { return self.node->explain(); }); })
-      .def("close",
-           [](const NodeObject& self) {
-             const std::shared_ptr<Node> node = self.node;
-             unlocked([&] { node->close(); });
-             drain_releases();
-           })
-      .def_prop_ro("closed", [](const NodeObject& self) { return self.node->closed(); })
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
-      .def("__exit__",
-           [](const NodeObject& self, const nb::args&) {
-             const std::shared_ptr<Node> node = self.node;
-             unlocked([&] { node->close(); });
-             drain_releases();
-           })
-      .def("__repr__", [](const NodeObject& self) {
-        const auto all = unlocked([&] { return self.node->addresses(); });
-        return "<stagewire.Node " + self.node->id().brief() + (all.empty() ? "" : " at " + all.front()) +
-               (self.node->closed() ? ", closed>" : ">");
-      });
+           "wait"_a = true, "Waits for the payload of a ticket, or of a key at an address.", Guard())
+      .def("get_async", &get_async, "source"_a, "key"_a.none() = nb::none(), nb::kw_only(),
+           "from_stage"_a = "", "to_stage"_a = "", "namespace"_a = "", "timeout"_a.none() = nb::none(),
+           "view"_a = false, "into"_a.none() = nb::none(), "reader"_a = "", "framework"_a = "numpy",
+           "details"_a = false, "wait"_a = true, "As get, without waiting: returns a Future.", Guard())
+      .def("get_many", &get_many, "sources"_a, nb::kw_only(), "timeout"_a.none() = nb::none(),
+           "view"_a = false, "into"_a.none() = nb::none(), "reader"_a = "", "framework"_a = "numpy",
+           "details"_a = false, "wait"_a = true,
+           "Gets many at once. The list has a payload or an Error for each source.", Guard())
+      .def("withdraw", &withdraw, "what"_a, nb::kw_only(), "from_stage"_a = "", "to_stage"_a = "",
+           "namespace"_a = "", "Withdraws what a ticket or key names. False if there was nothing.", Guard())
+      .def(
+          "connect",
+          [](const NodeObject& self, const std::string& address) {
+            unlocked([&] { self.node->connect(address); });
+          },
+          "address"_a, "Starts connecting to an address; never waits.", Guard())
+      .def(
+          "connected",
+          [](const NodeObject& self, const std::string& address) {
+            return unlocked([&] { return self.node->connected(address); });
+          },
+          "address"_a, "Whether a session to the node at this address is up.", Guard())
+      .def(
+          "listen",
+          [](const NodeObject& self, const std::string& address) {
+            return value_or_raise(unlocked([&] { return self.node->listen(address); }));
+          },
+          "address"_a, "Listens on one more address; returns it with the real port.", Guard())
+      .def(
+          "unlisten",
+          [](const NodeObject& self, const std::string& address) {
+            return unlocked([&] { return self.node->unlisten(address); });
+          },
+          "address"_a, "Stops listening there. False if it was not.", Guard())
+      .def_prop_ro(
+          "id", [](const NodeObject& self) { return self.node->id().hex(); }, Guard())
+      .def_prop_ro(
+          "addresses",
+          [](const NodeObject& self) { return unlocked([&] { return self.node->addresses(); }); }, Guard())
+      .def_prop_ro(
+          "address",
+          [](const NodeObject& self) {
+            const auto all = unlocked([&] { return self.node->addresses(); });
+            return all.empty() ? std::string() : all.front();
+          },
+          Guard())
+      .def_prop_ro(
+          "config", [](const NodeObject& self) { return describe(self.node->config()); }, Guard())
+      .def(
+          "stats",
+          [](const NodeObject& self) { return stats_dict(unlocked([&] { return self.node->stats(); })); },
+          Guard())
+      .def(
+          "metrics",
+          [](const NodeObject& self) { return unlocked([&] { return self.node->metrics_text(); }); }, Guard())
+      .def(
+          "explain", [](const NodeObject& self) { return unlocked([&] { return self.node->explain(); }); },
+          Guard())
+      .def(
+          "close",
+          [](const NodeObject& self) {
+            const std::shared_ptr<Node> node = self.node;
+            unlocked([&] { node->close(); });
+            drain_releases();
+          },
+          Guard())
+      .def_prop_ro(
+          "closed", [](const NodeObject& self) { return self.node->closed(); }, Guard())
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); }, Guard())
+      .def(
+          "__exit__",
+          [](const NodeObject& self, const nb::args&) {
+            const std::shared_ptr<Node> node = self.node;
+            unlocked([&] { node->close(); });
+            drain_releases();
+          },
+          Guard())
+      .def(
+          "__repr__",
+          [](const NodeObject& self) {
+            const auto all = unlocked([&] { return self.node->addresses(); });
+            return "<stagewire.Node " + self.node->id().brief() + (all.empty() ? "" : " at " + all.front()) +
+                   (self.node->closed() ? ", closed>" : ">");
+          },
+          Guard());
 }
 
 }  // namespace stagewire::python

@@ -1,9 +1,9 @@
-// Node as a Python object. With the interpreter lock held; every call that can wait or copies gives it up meanwhile.
+// Node as a Python object. With the interpreter lock held; every call that can wait or copies gives it up
+// meanwhile.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <memory>
+#include <nanobind/nanobind.h>
 
 #include <stagewire/node/node.h>
 

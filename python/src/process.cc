@@ -16,15 +16,23 @@ namespace stagewire::python {
 
 namespace {
 
-// How long the end of the process waits for calls to come back. They do so as soon as their node is closed, which
-// itself takes at most the abort grace.
+// How long the end of the process waits for calls to come back. They do so as soon as their node is closed,
+// which itself takes at most the abort grace.
 constexpr std::chrono::seconds kLongestExitWait{10};
 
 struct ProcessState {
-  bool ending = false;                 // under the interpreter lock
+  bool ending = false;                     // under the interpreter lock
   std::vector<std::weak_ptr<Node>> nodes;  // under the interpreter lock
-  std::atomic<int> unlocked{0};
+  std::atomic<int> inside{0};              // calls in the extension
+  std::atomic<bool> gone{false};           // the end of the process waits no longer
 };
+
+// Whether this thread runs close_process(), and what comes after it.
+thread_local bool t_ends_process = false;
+
+[[noreturn]] void stay() {
+  while (true) ::pause();
+}
 
 ProcessState& process() {
   static ProcessState state;
@@ -33,16 +41,24 @@ ProcessState& process() {
 
 }  // namespace
 
-Unlocked::Unlocked() : state_(nullptr) {
-  if (process().ending) return;
-  process().unlocked.fetch_add(1, std::memory_order_relaxed);
-  state_ = PyEval_SaveThread();
+Entered::Entered() {
+  if (process().ending && !t_ends_process) {
+    static_cast<void>(PyEval_SaveThread());
+    stay();
+  }
+  process().inside.fetch_add(1, std::memory_order_relaxed);
 }
+
+Entered::~Entered() {
+  process().inside.fetch_sub(1, std::memory_order_release);
+}
+
+Unlocked::Unlocked() : state_(process().ending ? nullptr : PyEval_SaveThread()) {}
 
 Unlocked::~Unlocked() {
   if (state_ == nullptr) return;
+  if (process().gone.load(std::memory_order_acquire)) stay();
   PyEval_RestoreThread(state_);
-  process().unlocked.fetch_sub(1, std::memory_order_release);
 }
 
 bool process_ending() {
@@ -58,6 +74,7 @@ void close_at_exit(const std::shared_ptr<Node>& node) {
 void close_process() {
   ProcessState& state = process();
   state.ending = true;
+  t_ends_process = true;
   std::vector<std::shared_ptr<Node>> open;
   for (const auto& known : state.nodes) {
     if (auto node = known.lock()) open.push_back(std::move(node));
@@ -70,13 +87,14 @@ void close_process() {
   open.clear();
   const Deadline limit = Deadline::in(kLongestExitWait);
   // Each step lets the threads that come back take the lock.
-  while (state.unlocked.load(std::memory_order_acquire) > 0 && !limit.passed()) ::usleep(1000);
+  while (state.inside.load(std::memory_order_acquire) > 0 && !limit.passed()) ::usleep(1000);
+  state.gone.store(true, std::memory_order_release);
   PyEval_RestoreThread(saved);
   drain_releases();
 }
 
 void forget_after_fork() {
-  process().unlocked.store(0, std::memory_order_relaxed);
+  process().inside.store(0, std::memory_order_relaxed);
   process().nodes.clear();
 }
 

@@ -1,5 +1,5 @@
-// See releases.h. The queue is a lock-free stack, so that a fork while another thread is adding to it leaves a
-// child that can go on.
+// See releases.h. The queue is a lock-free stack, so that a fork while another thread is adding to it leaves
+// a child that can go on.
 #include "releases.h"
 
 #include <atomic>
@@ -31,7 +31,8 @@ Queue& queue() {
 void enqueue(Held* held) noexcept {
   Queue& q = queue();
   held->next = q.head.load(std::memory_order_relaxed);
-  while (!q.head.compare_exchange_weak(held->next, held, std::memory_order_release, std::memory_order_relaxed)) {
+  while (
+      !q.head.compare_exchange_weak(held->next, held, std::memory_order_release, std::memory_order_relaxed)) {
   }
   wake_reaper();
 }

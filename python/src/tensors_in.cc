@@ -63,7 +63,8 @@ bool is_masked(nb::handle array) {
 void import_torch(const Torch& torch, nb::handle tensor, ImportedTensor& out) {
   const nb::object dtype = attribute(tensor, names().dtype);
   const auto known = dtype_of_torch(torch, dtype.ptr());
-  if (!known) refuse("a torch tensor of type " + std::string(nb::str(dtype).c_str()) + ", which cannot be sent");
+  if (!known)
+    refuse("a torch tensor of type " + std::string(nb::str(dtype).c_str()) + ", which cannot be sent");
   const nb::object device = attribute(attribute(tensor, names().device), names().type);
   if (PyUnicode_CompareWithASCIIString(device.ptr(), "cpu") != 0) {
     refuse("a torch tensor on '" + std::string(nb::str(device).c_str()) +
@@ -111,7 +112,8 @@ DType dtype_of_format(const char* format, Py_ssize_t width) {
   const char order = text.empty() ? '\0' : text.front();
   if (order == '@' || order == '=' || order == '<') text.remove_prefix(1);
   if ((order == '>' || order == '!') && width > 1) {
-    refuse("a buffer whose elements are not in this machine's byte order (format '" + std::string(format) + "')");
+    refuse("a buffer whose elements are not in this machine's byte order (format '" + std::string(format) +
+           "')");
   }
   const auto by_width = [width](DType one, DType two, DType four, DType eight) {
     return width == 1 ? one : width == 2 ? two : width == 4 ? four : eight;
@@ -173,8 +175,8 @@ DType dtype_of_dlpack(const dlpack::DataType& type) {
   if (single && type.code == dlpack::kBool && type.bits == 8) return DType::boolean;
   if (single && type.code == dlpack::kFloat8E4m3fn && type.bits == 8) return DType::f8_e4m3fn;
   if (single && type.code == dlpack::kFloat8E5m2 && type.bits == 8) return DType::f8_e5m2;
-  refuse("a DLPack tensor with elements of code " + std::to_string(type.code) + ", " + std::to_string(type.bits) +
-         " bits, " + std::to_string(type.lanes) + " lanes, which cannot be sent");
+  refuse("a DLPack tensor with elements of code " + std::to_string(type.code) + ", " +
+         std::to_string(type.bits) + " bits, " + std::to_string(type.lanes) + " lanes, which cannot be sent");
 }
 
 // Versioned where the producer knows that (it is how read-only memory is handed out), else the older kind.
@@ -197,8 +199,8 @@ void import_dlpack(nb::handle object, ImportedTensor& out) {
   nb::object capsule = dlpack_capsule(object);
   const dlpack::TensorView* view = nullptr;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") != 0) {
-    const auto* managed =
-        static_cast<const dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    const auto* managed = static_cast<const dlpack::ManagedVersioned*>(
+        PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     if (managed->major != 1) refuse("a DLPack tensor of version " + std::to_string(managed->major));
     out.tensor.read_only = (managed->flags & dlpack::kReadOnly) != 0;
     view = &managed->tensor;
@@ -215,7 +217,8 @@ void import_dlpack(nb::handle object, ImportedTensor& out) {
     out.tensor.strides.assign(view->strides, view->strides + view->ndim);
     for (auto& stride : out.tensor.strides) stride *= static_cast<std::int64_t>(size_of(out.tensor.dtype));
   }
-  out.tensor.data = view->data == nullptr ? nullptr : static_cast<const std::byte*>(view->data) + view->byte_offset;
+  out.tensor.data =
+      view->data == nullptr ? nullptr : static_cast<const std::byte*>(view->data) + view->byte_offset;
   // Unused, the capsule gives the tensor back when it is dropped.
   out.owner = std::move(capsule);
 }
@@ -233,7 +236,8 @@ bool import_tensor(nb::handle object, ImportedTensor& out) {
     import_numpy(object, out);
     return true;
   }
-  if (const Torch* found = torch(); found != nullptr && PyObject_TypeCheck(object.ptr(), found->tensor) != 0) {
+  if (const Torch* found = torch();
+      found != nullptr && PyObject_TypeCheck(object.ptr(), found->tensor) != 0) {
     import_torch(*found, object, out);
     return true;
   }

@@ -1,5 +1,5 @@
-// Tensors of the caller (NumPy, torch, DLPack, buffer protocol) described for the core without a copy. With the
-// interpreter lock held.
+// Tensors of the caller (NumPy, torch, DLPack, buffer protocol) described for the core without a copy. With
+// the interpreter lock held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,8 +14,8 @@ struct ImportedTensor {
   nanobind::object owner;
 };
 
-/// False if `object` is nothing that holds a tensor. Throws a text (std::invalid_argument) that says why a tensor
-/// cannot be taken: its element type, its device, its layout.
+/// False if `object` is nothing that holds a tensor. Throws a text (std::invalid_argument) that says why a
+/// tensor cannot be taken: its element type, its device, its layout.
 bool import_tensor(nanobind::handle object, ImportedTensor& out);
 
 }  // namespace stagewire::python

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "errors.h"
+#include "process.h"
 
 namespace nb = nanobind;
 
@@ -59,7 +60,8 @@ Source source_from_entry(nb::handle entry) {
                              "; expected (address, key[, from_stage[, to_stage[, namespace]]])");
   }
   const auto part = [entry, size](std::size_t i, const char* name) {
-    return i < size ? text_argument(PyTuple_GET_ITEM(entry.ptr(), static_cast<Py_ssize_t>(i)), name) : std::string();
+    return i < size ? text_argument(PyTuple_GET_ITEM(entry.ptr(), static_cast<Py_ssize_t>(i)), name)
+                    : std::string();
   };
   return Source::at(part(0, "address"), Key{.name_space = part(4, "namespace"),
                                             .from_stage = part(2, "from_stage"),
@@ -70,24 +72,42 @@ Source source_from_entry(nb::handle entry) {
 void bind_ticket(nb::module_& m) {
   nb::class_<Ticket>(m, "Ticket", "Names one published payload; str(ticket) travels with the request.")
       .def_static(
-          "parse", [](const std::string& text) { return value_or_raise(Ticket::parse(text)); }, nb::arg("text"),
-          "The ticket that str(ticket) printed. Raises InvalidArgument.")
+          "parse", [](const std::string& text) { return value_or_raise(Ticket::parse(text)); },
+          nb::arg("text"), "The ticket that str(ticket) printed. Raises InvalidArgument.", Guard())
       .def_ro("addresses", &Ticket::addresses, "Where the owner listens.")
-      .def_prop_ro("node", [](const Ticket& ticket) { return ticket.node.hex(); }, "The owner's id.")
-      .def_prop_ro("namespace", [](const Ticket& ticket) { return ticket.key.name_space; })
-      .def_prop_ro("from_stage", [](const Ticket& ticket) { return ticket.key.from_stage; })
-      .def_prop_ro("to_stage", [](const Ticket& ticket) { return ticket.key.to_stage; })
-      .def_prop_ro("key", [](const Ticket& ticket) { return ticket.key.key; })
+      .def_prop_ro(
+          "node", [](const Ticket& ticket) { return ticket.node.hex(); }, "The owner's id.", Guard())
+      .def_prop_ro(
+          "namespace", [](const Ticket& ticket) { return ticket.key.name_space; }, Guard())
+      .def_prop_ro(
+          "from_stage", [](const Ticket& ticket) { return ticket.key.from_stage; }, Guard())
+      .def_prop_ro(
+          "to_stage", [](const Ticket& ticket) { return ticket.key.to_stage; }, Guard())
+      .def_prop_ro(
+          "key", [](const Ticket& ticket) { return ticket.key.key; }, Guard())
       .def_ro("generation", &Ticket::generation, "Which publish of the key.")
       .def_ro("size", &Ticket::size, "Bytes of its tensors.")
-      .def("__str__", &Ticket::to_text)
-      .def("__repr__", [](const Ticket& ticket) { return "<stagewire.Ticket " + ticket.to_text() + ">"; })
-      .def("__hash__", [](const Ticket& ticket) { return std::hash<std::string>()(ticket.to_text()); })
-      .def("__eq__", [](const Ticket& a, nb::handle b) { return nb::isinstance<Ticket>(b) && a == *nb::inst_ptr<Ticket>(b); },
-           nb::arg().none())
-      .def("__reduce__", [](nb::handle self) {
-        return nb::make_tuple(self.type().attr("parse"), nb::make_tuple(nb::inst_ptr<Ticket>(self)->to_text()));
-      });
+      .def("__str__", &Ticket::to_text, Guard())
+      .def(
+          "__repr__", [](const Ticket& ticket) { return "<stagewire.Ticket " + ticket.to_text() + ">"; },
+          Guard())
+      .def(
+          "__hash__", [](const Ticket& ticket) { return std::hash<std::string>()(ticket.to_text()); },
+          Guard())
+      .def(
+          "__eq__",
+          [](const Ticket& a, nb::handle b) {
+            return nb::isinstance<Ticket>(b) && a == *nb::inst_ptr<Ticket>(b);
+          },
+          nb::arg().none(), Guard())
+      .def("__getstate__", &Ticket::to_text, Guard())
+      .def(
+          "__setstate__",
+          [](Ticket& self, const std::string& text) {
+            Ticket parsed = value_or_raise(Ticket::parse(text));
+            new (&self) Ticket(std::move(parsed));
+          },
+          Guard());
 }
 
 }  // namespace stagewire::python

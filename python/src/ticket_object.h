@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-
 #include <string>
 
 #include <stagewire/node/options.h>
@@ -10,9 +9,10 @@
 namespace stagewire::python {
 
 /// The source that the arguments of a get name: a Ticket, its text, or an address with the other arguments.
-Source source_from(nanobind::handle source, nanobind::handle key, std::string from_stage, std::string to_stage,
-                   std::string name_space);
-/// An entry of get_many: a Ticket, its text, or a tuple (address, key[, from_stage[, to_stage[, namespace]]]).
+Source source_from(nanobind::handle source, nanobind::handle key, std::string from_stage,
+                   std::string to_stage, std::string name_space);
+/// An entry of get_many: a Ticket, its text, or a tuple (address, key[, from_stage[, to_stage[,
+/// namespace]]]).
 Source source_from_entry(nanobind::handle entry);
 
 void bind_ticket(nanobind::module_& m);

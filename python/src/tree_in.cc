@@ -33,7 +33,7 @@ class TreeReader {
   /// Where the walk is: the containers it is in, with the index or key it went through.
   struct Step {
     PyObject* container;
-    nb::object key;        // for dicts
+    nb::object key;         // for dicts
     std::size_t index = 0;  // for lists and tuples
   };
 
@@ -63,7 +63,8 @@ class TreeReader {
   }
 
   Value tensor(nb::handle object) {
-    if (const auto known = tensors_.find(object.ptr()); known != tensors_.end()) return Value(TensorRef{known->second});
+    if (const auto known = tensors_.find(object.ptr()); known != tensors_.end())
+      return Value(TensorRef{known->second});
     ImportedTensor imported;
     if (!import_tensor(object, imported)) return unknown(object);
     const TensorRef index = out_.payload.add(std::move(imported.tensor));
@@ -77,7 +78,8 @@ class TreeReader {
   Value unknown(nb::handle object) {
     if (fallback_.is_none() || in_fallback_) {
       refuse("of type " + std::string(nb::type_name(object.type()).c_str()) +
-             "; expected None, bool, int, float, str, bytes, dict, list, tuple or a tensor (NumPy, torch, DLPack or a "
+             "; expected None, bool, int, float, str, bytes, dict, list, tuple or a tensor (NumPy, torch, "
+             "DLPack or a "
              "buffer)");
     }
     in_fallback_ = true;
@@ -160,7 +162,8 @@ class TreeReader {
 
   static DictKey dict_key(PyObject* key) {
     if (PyUnicode_Check(key)) return text(key);
-    if (PyBytes_Check(key)) return Bytes{std::string(PyBytes_AS_STRING(key), static_cast<std::size_t>(PyBytes_GET_SIZE(key)))};
+    if (PyBytes_Check(key))
+      return Bytes{std::string(PyBytes_AS_STRING(key), static_cast<std::size_t>(PyBytes_GET_SIZE(key)))};
     if (PyLong_Check(key) && !PyBool_Check(key)) {
       int overflow = 0;
       const long long number = PyLong_AsLongLongAndOverflow(key, &overflow);

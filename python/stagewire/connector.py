@@ -156,7 +156,7 @@ class Connector:
 
     supports_raw_data = True
 
-    _core: _core.ConnectorCore | None = None
+    _inner: _core.ConnectorCore | None = None
     _node: _core.Node | None = None
     _sender_host: str | None = None
     _sender_port: int | None = None
@@ -191,7 +191,7 @@ class Connector:
         sender_port = _port(config, "sender_zmq_port", 0)
         self._sender_port = sender_port or None
         self._node = _shared_node(options)
-        self._core = _core.ConnectorCore(
+        self._inner = _core.ConnectorCore(
             self._node,
             role=self.role,
             host=str(config.get("host") or "auto"),
@@ -202,8 +202,8 @@ class Connector:
             ttl=ttl if ttl > 0 else _LONGEST_TTL,
             put_wait=config.get("put_wait"),
         )
-        self.host = self._core.host
-        self.zmq_port = self._core.port
+        self.host = self._inner.host
+        self.zmq_port = self._inner.port
         self.can_put = self.role != "receiver"
 
     # Putting.
@@ -290,7 +290,7 @@ class Connector:
         self._tell_sender()
 
     def _tell_sender(self) -> None:
-        core = self._core
+        core = self._inner
         if core is not None and self._sender_host and self._sender_port:
             core.update_sender_info(self._sender_host, self._sender_port)
 
@@ -324,7 +324,7 @@ class Connector:
         """Withdraws a key: of one edge if both stages are given, else of every edge. Whether there was something."""
         if (from_stage is None) != (to_stage is None):
             raise ValueError("give both from_stage and to_stage, or neither")
-        core = self._core
+        core = self._inner
         if core is None:
             return False
         stages = (None, None) if from_stage is None else (str(from_stage), str(to_stage))
@@ -332,14 +332,14 @@ class Connector:
 
     def health(self) -> dict[str, Any]:
         """"status" ("healthy" or "unhealthy", then with "error"), counters and the node's occupancy."""
-        core = self._core
+        core = self._inner
         if core is None:
             return {"status": "unhealthy", "error": "Connector is closed"}
         return core.health()
 
     def close(self) -> None:
         """Withdraws what was put and stops answering. Idempotent."""
-        core, self._core, self._node = self._core, None, None
+        core, self._inner, self._node = self._inner, None, None
         if core is not None:
             core.close()
             self._log(core)
@@ -360,7 +360,7 @@ class Connector:
             pass
 
     def _open(self, operation: str) -> _core.ConnectorCore:
-        core = self._core
+        core = self._inner
         if core is None:
             raise RuntimeError(f"{operation} on a closed connector")
         return core

@@ -325,8 +325,8 @@ Status check_times(const NodeConfig& config) {
 // What the kernel or a file system bounds.
 Status check_names(const NodeConfig& config) {
   constexpr std::size_t kMaxName = 64;
-  // sockaddr_un holds 107 characters; this leaves room for a file name of a node id and a suffix.
-  constexpr std::size_t kMaxSocketDir = 64;
+  // sockaddr_un holds 107 characters; "/stagewire-node-<32 digits>.sock" has 53 of them (session/address.cc).
+  constexpr std::size_t kMaxSocketDir = 54;
   constexpr std::size_t kMaxCongestion = 15;  // TCP_CA_NAME_MAX of linux/tcp.h, less the terminator
   constexpr std::uint64_t kLeastBuffer = 4096;
   const auto fault = [](const char* option, std::string what) {
@@ -334,7 +334,7 @@ Status check_names(const NodeConfig& config) {
   };
   if (config.name.size() > kMaxName) return fault("name", "at most 64 bytes are allowed");
   if (config.socket_dir.size() > kMaxSocketDir) {
-    return fault("socket_dir", "at most 64 bytes are allowed, because the path of a Unix socket is short");
+    return fault("socket_dir", "at most 54 bytes are allowed, because the path of a Unix socket is short");
   }
   if (!config.socket_dir.empty() && config.socket_dir.front() != '/') {
     return fault("socket_dir", shown(config.socket_dir) + " is not an absolute path");

@@ -31,13 +31,6 @@ unsigned usable_cpus() {
   return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
 }
 
-// At least one worker beside the calling thread: a copy that a loop asks for must never run on the loop.
-unsigned copy_threads(const NodeConfig& config) {
-  constexpr unsigned kAutomaticMost = 4;  // more only fight over the memory bus on the machines measured
-  return std::max(2U,
-                  config.copy_threads != 0 ? config.copy_threads : std::min(kAutomaticMost, usable_cpus()));
-}
-
 Result<std::string> load_secret(const NodeConfig& config) {
   if (!config.secret.empty()) return parse_secret(config.secret);
   if (config.secret_file.empty()) return std::string();
@@ -80,7 +73,7 @@ NodeCore::NodeCore(NodeConfig config, std::string secret)
       tcp_allowed_(!secret_.empty() || config_.insecure),
       spin_(usable_cpus() > 1 ? config_.spin : std::chrono::nanoseconds(0)),
       log_(Logger::create(node_name_, parse_log_level(config_.log_level).value())),
-      engine_(std::make_unique<CopyEngine>(copy_threads(config_))),
+      engine_(std::make_unique<CopyEngine>(config_.copy_threads)),
       mailbox_(std::make_shared<Mailbox>(loop_)) {}
 
 NodeCore::~NodeCore() {

@@ -34,6 +34,16 @@ def has_torch() -> bool:
 
 
 @pytest.fixture
+def torch(has_torch: bool) -> Any:
+    """The module; a test that asks for it needs it."""
+    if not has_torch:
+        pytest.skip("torch is not installed here")
+    import torch as module
+
+    return module
+
+
+@pytest.fixture
 def make_node() -> Iterator[Callable[..., Any]]:
     """Makes nodes with small pools, which are closed after the test."""
     import stagewire
@@ -69,6 +79,15 @@ def any_route(request: pytest.FixtureRequest, make_node: Callable[..., Any]) -> 
     else:
         options = {}
     return make_node(**options), make_node(**options)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where torch must not be, the tests of it are not part of the run."""
+    if os.environ.get("STAGEWIRE_TEST_TORCH") != "0":
+        return
+    wanted = [item for item in items if "torch" not in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
 
 
 class Peer:

@@ -79,7 +79,7 @@ def test_views_are_read_only_and_hold_their_lease(make_node: Any) -> None:
         x[0] = 1
     with pytest.raises(ValueError):
         x.flags.writeable = True
-    with pytest.raises((ValueError, BufferError)):
+    with pytest.raises(TypeError, match="read-only"):
         memoryview(x).cast("B")[0] = 1
     part = y[3:4].reshape(1, 1)
     del got, x, y
@@ -210,11 +210,11 @@ def test_futures_can_be_awaited(pair: tuple[Any, Any]) -> None:
 def test_many_at_once(any_route: tuple[Any, Any]) -> None:
     sender, receiver = any_route
     tickets = [sender.put(f"k{i}", {"i": i, "x": BIG[:1000] + i}) for i in range(20)]
-    got = receiver.get_many([*tickets[:10], *map(str, tickets[10:]), (sender.address, "none")], timeout=0.2)
+    got = receiver.get_many([*tickets[:10], *map(str, tickets[10:]), (sender.address, "none")], wait=False)
     for i, one in enumerate(got[:20]):
         assert one["i"] == i
         np.testing.assert_array_equal(one["x"], BIG[:1000] + i)
-    assert isinstance(got[20], stagewire.DeadlineExceeded)
+    assert isinstance(got[20], stagewire.NotFound)
     into = [np.zeros(1000, np.float32), None]
     got = receiver.get_many([sender.put("a", BIG[:1000]), sender.put("b", 1)], into=into)
     np.testing.assert_array_equal(into[0], BIG[:1000])
@@ -293,20 +293,20 @@ def test_configuration(make_node: Any, tmp_path: Any, monkeypatch: pytest.Monkey
     file.write_text("name: from-file\npublish_pool_size: 16 MiB\nreceive_pool_size: 16 MiB\n")
     monkeypatch.setenv("STAGEWIRE_TTL", "7 s")
     with stagewire.Node({"heartbeat": 0.5}, config_file=file, name="given") as node:
-        assert "name: given" in node.config and "ttl: 7 s" in node.config
+        assert 'name: "given"' in node.config and "ttl: 7 s" in node.config
         assert node.stats()["publish_pool"]["size"] == 16 << 20
     assert node.closed
     with stagewire.Node(config_file=str(file), environment=False) as node:
         assert "ttl: 7 s" not in node.config
 
 
-def test_what_a_node_says_about_itself(pair: tuple[Any, Any]) -> None:
-    sender, receiver = pair
+def test_what_a_node_says_about_itself(make_node: Any) -> None:
+    sender, receiver = make_node(insecure=True), make_node(insecure=True)
     receiver.get(sender.put("k", BIG))
     assert sender.id in repr(sender) or sender.id[:8] in repr(sender)
     assert "shm" in receiver.explain()
     assert "# TYPE" in sender.metrics()
     assert set(sender.stats()) >= {"published", "leases", "views", "publish_pool", "receive_pool"}
-    assert receiver.connected(sender.address) or receiver.connected(sender.addresses[0])
+    assert receiver.connected(sender.address)
     extra = sender.listen("127.0.0.1:0")
     assert extra in sender.addresses and sender.unlisten(extra) and not sender.unlisten(extra)

@@ -12,6 +12,7 @@ import pytest
 
 import stagewire
 
+# Options of the nodes in scripts.
 SMALL = 'publish_pool_size="16 MiB", receive_pool_size="16 MiB", log_level="error"'
 
 
@@ -169,7 +170,7 @@ def test_failed_construction_is_cleaned_up(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(ValueError, match="before anything"):
         Never()
     unmade = stagewire.Node.__new__(stagewire.Node)
-    with pytest.raises(TypeError):
+    with pytest.warns(RuntimeWarning, match="uninitialized"), pytest.raises(TypeError):
         unmade.stats()
     del unmade
     with pytest.raises(stagewire.Error):

@@ -53,7 +53,10 @@ Pair::Options Bench::pair(OptionList base, Way way) const {
 Pair::Options Bench::pair_with_all_cpus(OptionList base, Way way) const {
   Pair::Options pair{
       .settings = options.node, .base = std::move(base), .way = way, .peer_cpu = {}, .own_cpus = {}};
-  if (pinned()) pair.peer_cpu = cpus[0];
+  if (pinned()) {
+    pair.peer_cpu = cpus[0];
+    pair.own_cpus = cpus;
+  }
   return pair;
 }
 
@@ -128,6 +131,7 @@ int run_bench(const BenchOptions& options) {
     progress.say(std::string(c->name) + ": starting");
     Result<std::vector<Figure>> result = c->run(bench);
     progress.say("");
+    pin_to(bench.cpus);
     if (!result.ok()) {
       broke = true;
       std::fprintf(stderr, "stagewire: bench %s: %s\n", std::string(c->name).c_str(),
@@ -151,7 +155,7 @@ int run_bench(const BenchOptions& options) {
     std::printf("%s\n", json.text().c_str());
   } else {
     std::printf("%s", figure_table(figures).c_str());
-    std::printf("\n%s, %zu CPUs, %s; medians of %u interleaved pairs; 1 MB = 10^6 bytes\n",
+    std::printf("\n%s, %zu CPUs, %s\nmedians of %u interleaved pairs; 1 MB = 10^6 bytes\n",
                 cpu_model().c_str(), bench.cpus.size(),
                 bench.pinned() ? "each process bound to its own" : "processes not bound", bench.rounds());
     if (options.quick) std::printf("--quick: too few rounds for the figures to mean anything\n");

@@ -104,7 +104,6 @@ Result<std::unique_ptr<Pair>> Pair::start(const Options& options) {
   for (const std::string& item : options.settings.set) STAGEWIRE_TRY(peer.call({"set", item}));
   for (const auto& [name, value] : base) STAGEWIRE_TRY(peer.call({"base", name, value}));
   STAGEWIRE_TRY(peer.send({"start", options.way == Way::tcp ? "tcp" : "same-host"}));
-  pair->cpus_before_ = usable_cpu_list();
   if (!options.own_cpus.empty()) pin_to(options.own_cpus);
   STAGEWIRE_ASSIGN(pair->node_, start_bench_node(options.settings, base, false));
   STAGEWIRE_ASSIGN(const Fields started, peer.answer());
@@ -122,7 +121,6 @@ Result<std::unique_ptr<Pair>> Pair::start(const Options& options) {
 Pair::~Pair() {
   if (node_) node_->close();
   node_.reset();
-  if (!cpus_before_.empty()) pin_to(cpus_before_);
 }
 
 Source Pair::at_peer(const std::string& name) const {

@@ -42,7 +42,7 @@ class Pair {
     OptionList base;  ///< for both nodes
     Way way = Way::same_host;
     std::optional<int> peer_cpu;
-    std::vector<int> own_cpus;  ///< empty: not bound
+    std::vector<int> own_cpus;  ///< what this process is bound to from then on; empty: as it is
   };
   static Result<std::unique_ptr<Pair>> start(const Options& options);
   ~Pair();
@@ -69,7 +69,6 @@ class Pair {
  private:
   Pair() = default;
 
-  std::vector<int> cpus_before_;
   std::unique_ptr<PeerProcess> peer_;
   std::shared_ptr<Node> node_;
   std::string address_;

@@ -93,8 +93,8 @@ Result<Figure> into_with(const Bench& bench, unsigned threads) {
                      pair->get(sources[slot], Placement::into, ignored, whole(destinations[slot])));
     STAGEWIRE_TRY(check_payload(got.payload, kv, slot));
   }
-  return copy_figure("shm into a destination, " + bench.kv_text() + ", " + threads_text(threads), ours,
-                     memcpys, 0.95, threads, kv);
+  return copy_figure("shm into place, " + bench.kv_text() + ", " + threads_text(threads), ours, memcpys, 0.95,
+                     threads, kv);
 }
 
 Result<Figure> put_with(const Bench& bench, unsigned threads) {

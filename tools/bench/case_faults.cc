@@ -69,8 +69,7 @@ Result<Figure> kills(const Bench& bench, Way way) {
     if (outcome.kind != "complete") times.push_back(outcome.seconds);
   }
   Figure figure;
-  figure.work =
-      std::string("killed peer to typed error, ") + (way == Way::tcp ? "TCP" : "same host") + ": p99";
+  figure.work = std::string("killed peer → typed error, ") + (way == Way::tcp ? "TCP" : "one host") + ": p99";
   figure.measured = time_text(percentile(times, 0.99));
   figure.beside = "p50 " + time_text(median(times)) + " of " + std::to_string(times.size());
   figure.value = percentile(times, 0.99);

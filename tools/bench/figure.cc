@@ -57,9 +57,9 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
 }
 
 std::string figure_table(const std::vector<Figure>& figures) {
-  constexpr std::size_t kWork = 40;
-  constexpr std::size_t kMeasured = 10;
-  constexpr std::size_t kBeside = 24;
+  constexpr std::size_t kWork = 41;
+  constexpr std::size_t kMeasured = 9;
+  constexpr std::size_t kBeside = 23;
   constexpr std::size_t kFigure = 9;
   std::string table = "  " + padded("work", kWork) + "  " + padded("measured", kMeasured, true) + "  " +
                       padded("beside it", kBeside) + "  " + padded("figure", kFigure, true) + "  target\n";

@@ -30,7 +30,7 @@ struct Target {
 
 struct Figure {
   std::string case_name;
-  std::string work;              ///< what was done, at most 40 columns
+  std::string work;              ///< what was done, at most 41 columns
   std::string measured;          ///< stagewire's own value, with unit
   std::string beside;            ///< the baseline of the same run, with unit
   double value = 0;              ///< what the target is about

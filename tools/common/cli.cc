@@ -42,7 +42,7 @@ void Progress::say(const std::string& text) {
   if (terminal_) {
     std::fprintf(stderr, "\r\033[K%s", text.c_str());
     std::fflush(stderr);
-  } else if (forced_) {
+  } else if (forced_ && !text.empty()) {
     std::fprintf(stderr, "%s\n", text.c_str());
   }
 }
