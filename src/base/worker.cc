@@ -1,59 +1,75 @@
 // A queue, a condition variable and a thread. See worker.h.
 #include "base/worker.h"
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <pthread.h>
 #include <signal.h>
+#include <thread>
 #include <utility>
 
 namespace stagewire {
 
-Worker::Worker(std::string name) : name_(std::move(name)) {}
+struct Worker::State {
+  void run() noexcept;
+
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<UniqueFunction<void()>> tasks;
+  bool stopping = false;
+  std::thread thread;
+};
+
+Worker::Worker(std::string name) : name_(std::move(name)), state_(std::make_unique<State>()) {}
 
 Worker::~Worker() {
   if (fork_guard_.forked()) {
-    // The thread lives in the parent; a std::thread must not be destroyed joinable, and cannot be joined
-    // here.
-    if (thread_.joinable()) thread_.detach();
+    // The thread lives in the parent. Destroying the condition variable that it was waiting on there would
+    // wait for it here, for ever.
+    static_cast<void>(state_.release());
     return;
   }
   stop();
 }
 
 void Worker::post(UniqueFunction<void()> task) {
-  const std::lock_guard lock(mutex_);
-  if (stopping_) return;
-  tasks_.push_back(std::move(task));
-  if (!thread_.joinable()) {
+  if (fork_guard_.forked()) return;
+  const std::lock_guard lock(state_->mutex);
+  if (state_->stopping) return;
+  state_->tasks.push_back(std::move(task));
+  if (!state_->thread.joinable()) {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this]() noexcept { run(); });
+    state_->thread = std::thread([state = state_.get()]() noexcept { state->run(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_setname_np(thread_.native_handle(), name_.substr(0, 15).c_str());
+    pthread_setname_np(state_->thread.native_handle(), name_.substr(0, 15).c_str());
   }
-  wake_.notify_one();
+  state_->wake.notify_one();
 }
 
 void Worker::stop() {
+  if (fork_guard_.forked()) return;
   std::thread thread;
   {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    tasks_.clear();
-    thread = std::move(thread_);
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+    state_->tasks.clear();
+    thread = std::move(state_->thread);
   }
-  wake_.notify_one();
+  state_->wake.notify_one();
   if (thread.joinable()) thread.join();
 }
 
-void Worker::run() noexcept {
-  std::unique_lock lock(mutex_);
+void Worker::State::run() noexcept {
+  std::unique_lock lock(mutex);
   for (;;) {
-    wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    UniqueFunction<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    wake.wait(lock, [this] { return stopping || !tasks.empty(); });
+    if (tasks.empty()) return;
+    UniqueFunction<void()> task = std::move(tasks.front());
+    tasks.pop_front();
     lock.unlock();
     task();
     task = nullptr;

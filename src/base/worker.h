@@ -2,11 +2,8 @@
 // calls off the event loop. Owned by the node.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <thread>
 
 #include "base/fd.h"
 #include "base/unique_function.h"
@@ -28,14 +25,10 @@ class Worker {
   void stop();
 
  private:
-  void run() noexcept;
+  struct State;
 
   std::string name_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<UniqueFunction<void()>> tasks_;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::unique_ptr<State> state_;  // left alone in a forked child
   ForkGuard fork_guard_;
 };
 

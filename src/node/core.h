@@ -137,6 +137,8 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
 
   std::shared_ptr<Logger> log_;
   Metrics metrics_;
+  Counter& puts_ = metrics_.counter("stagewire_puts_total", "Payloads published");
+  Counter& put_bytes_ = metrics_.counter("stagewire_put_bytes_total", "Tensor bytes published");
   std::shared_ptr<Pool> publish_pool_;
   std::shared_ptr<Pool> receive_pool_;
   std::unique_ptr<CopyEngine> engine_;

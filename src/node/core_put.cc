@@ -184,8 +184,8 @@ Result<Ticket> NodeCore::publish(PublicationFacts facts, const PutOptions& optio
                 .key = facts.key,
                 .generation = facts.generation,
                 .size = facts.size};
-  metrics_.counter("stagewire_puts_total", "Payloads published").add();
-  metrics_.counter("stagewire_put_bytes_total", "Tensor bytes published").add(facts.size);
+  puts_.add();
+  put_bytes_.add(facts.size);
   const bool posted = mailbox_->post([this, facts = std::move(facts)]() mutable {
     lender_->publish(std::move(facts), boottime_now());
     arm_lender_timer();

@@ -38,6 +38,7 @@ struct GetOperation {
       : source(std::move(from)), options(std::move(how)), promise(std::move(outcome)) {}
 
   const Source source;
+  const Deadline::Clock::time_point started = Deadline::Clock::now();
   GetOptions options;
 
   // The loop's (peer and claim are written once by whoever opens the claim).

@@ -10,6 +10,15 @@
 
 namespace stagewire {
 
+namespace {
+Error no_route_error(const Route& route) {
+  std::string text = "no transport can move these bytes";
+  for (const RouteCandidate& candidate : route.considered)
+    text += "; " + candidate.transport + ": " + candidate.reason;
+  return Error(ErrorKind::not_viable, std::move(text));
+}
+}  // namespace
+
 Reader::Reader(EventLoop& loop, const NodeConfig& config, Peers& peers, ClaimBook& book,
                std::shared_ptr<Pool> pool, std::shared_ptr<Mailbox> mailbox, ReaderOutput& output,
                Metrics& metrics, std::shared_ptr<Logger> log)
@@ -105,13 +114,7 @@ void Reader::on_granted(const GetPtr& get) {
     get->transport = "inline";
     return deliver_inline(get);
   }
-  if (route.link == nullptr) {
-    std::string reasons;
-    for (const RouteCandidate& candidate : route.considered) {
-      reasons += "; " + candidate.transport + ": " + candidate.reason;
-    }
-    return fail(get, Error(ErrorKind::not_viable, "no transport can move these bytes" + reasons));
-  }
+  if (route.link == nullptr) return fail(get, no_route_error(route));
   get->transport = route.transport;
   if (get->options.placement == Placement::view && try_view(get, peer, route)) return;
   if (get->options.placement != Placement::into) return allocate(get);
@@ -155,9 +158,10 @@ void Reader::start_read(const GetPtr& get) {
   const Route route =
       peers_.route(peer, get->grant.kind, get->to.empty() ? pool_->kind() : get->to.front().kind);
   if (route.link == nullptr) {
-    // The session went between the grant and here; on_peer_up comes back to this.
     get->stage = GetStage::granted;
-    return;
+    if (peer.session || peer.is_self) return fail(get, no_route_error(route));
+    // The session went between the grant and here; on_peer_up comes back to this.
+    return reconnect(get);
   }
   get->transport = route.transport;
   get->stage = GetStage::reading;
@@ -285,22 +289,33 @@ void Reader::finish(const GetPtr& get, Result<Got> outcome) {
   loop_.cancel(std::exchange(get->grace_timer, 0));
   get->stage = GetStage::done;
   running_.erase(get);
-  if (outcome.ok()) {
-    metrics_
-        .counter("stagewire_gets_total", "Gets that succeeded, by transport", {{"transport", get->transport}})
-        .add();
-    metrics_
-        .counter("stagewire_get_bytes_total", "Tensor bytes received, by transport",
-                 {{"transport", get->transport}})
-        .add(outcome->size);
-  } else {
+  count(*get, outcome);
+  get->promise.set(std::move(outcome));
+  forget_if_settled();
+}
+
+void Reader::count(const GetOperation& get, const Result<Got>& outcome) {
+  if (!outcome.ok()) {
     metrics_
         .counter("stagewire_get_errors_total", "Gets that failed, by kind of error",
                  {{"kind", std::string(to_string(outcome.error().kind()))}})
         .add();
+    return;
   }
-  get->promise.set(std::move(outcome));
-  forget_if_settled();
+  GetMetrics& by_transport = get_metrics_[get.transport];
+  if (by_transport.gets == nullptr) {
+    const MetricLabels labels{{"transport", get.transport}};
+    by_transport.gets =
+        &metrics_.counter("stagewire_gets_total", "Gets that succeeded, by transport", labels);
+    by_transport.bytes =
+        &metrics_.counter("stagewire_get_bytes_total", "Tensor bytes received, by transport", labels);
+    by_transport.seconds = &metrics_.histogram("stagewire_get_seconds",
+                                               "Time from the call of a get to its outcome, by transport",
+                                               latency_buckets(), labels);
+  }
+  by_transport.gets->add();
+  by_transport.bytes->add(outcome->size);
+  by_transport.seconds->observe(std::chrono::duration<double>(Deadline::Clock::now() - get.started).count());
 }
 
 Error Reader::describe(const GetPtr& get, Error error) const {

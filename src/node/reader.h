@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -103,6 +104,7 @@ class Reader {
   /// Tells the lender how the claim ended from this side.
   void last_word(const GetPtr& get, wire::Frame frame);
   void finish(const GetPtr& get, Result<Got> outcome);
+  void count(const GetOperation& get, const Result<Got>& outcome);
   Error describe(const GetPtr& get, Error error) const;
   Error deadline_error(const GetPtr& get) const;
   void forget_if_settled();
@@ -121,6 +123,14 @@ class Reader {
   std::set<NodeId> reconnecting_;  // lenders that are dialled for the sake of last words
   std::shared_ptr<std::atomic<std::uint64_t>> views_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::function<void()> all_settled_;
+
+  // What is counted for each transport, looked up once.
+  struct GetMetrics {
+    Counter* gets = nullptr;
+    Counter* bytes = nullptr;
+    Histogram* seconds = nullptr;
+  };
+  std::map<std::string, GetMetrics, std::less<>> get_metrics_;
 };
 
 }  // namespace stagewire

@@ -130,13 +130,16 @@ void Reader::on_peer_up(const NodeId& peer) {
   for (const ClaimBook::Entry& entry : book_.entries(peer)) {
     if (entry.last_word) {
       output_.send_to_lender(peer, *entry.last_word);
-    } else if (entry.get && entry.get->stage == GetStage::claiming) {
-      loop_.cancel(std::exchange(entry.get->retry_timer, 0));
-      output_.send_to_lender(peer, book_.frame_of(*entry.get));
-    } else if (entry.get && entry.get->stage == GetStage::granted) {
-      loop_.cancel(std::exchange(entry.get->retry_timer, 0));
-      start_read(entry.get);
+      continue;
     }
+    const GetPtr& get = entry.get;
+    if (!get || (get->stage != GetStage::claiming && get->stage != GetStage::granted)) continue;
+    // A read that broke begins again with its claim: the lender's "same lease" comes after the memories that
+    // the read needs have been announced on the new session.
+    get->stage = GetStage::claiming;
+    get->buffer.reset();
+    loop_.cancel(std::exchange(get->retry_timer, 0));
+    output_.send_to_lender(peer, book_.frame_of(*get));
   }
 }
 

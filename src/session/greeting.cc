@@ -38,8 +38,11 @@ Greeting::~Greeting() {
 }
 
 Status Greeting::on_frame(wire::Frame frame) {
-  if (auto* goodbye = std::get_if<wire::Goodbye>(&frame))
-    return Error(goodbye->kind, "the peer refused: " + goodbye->message);
+  if (auto* goodbye = std::get_if<wire::Goodbye>(&frame)) {
+    // "closed" would be about this node.
+    return Error(goodbye->kind == ErrorKind::closed ? ErrorKind::peer_lost : goodbye->kind,
+                 "the peer refused: " + goodbye->message);
+  }
   auto* welcome = std::get_if<wire::Welcome>(&frame);
   if (welcome == nullptr) return Error(ErrorKind::protocol, "the first frame is not a welcome");
   if (welcome->node != greeted_connection_.auth.peer) {

@@ -35,7 +35,9 @@ class OpeningBase : public Opening {
   virtual Error closed_early(std::string_view received) {
     std::string text = "the peer closed the connection during the handshake";
     if (!received.empty()) text += ", having sent " + describe_foreign_bytes(received);
-    return Error(ErrorKind::unreachable, std::move(text));
+    // A node that has no place for us now, or one that ends, says nothing: unlike after a refused connection,
+    // trying again may help. Whatever else listens there will be the same next time.
+    return Error(received.empty() ? ErrorKind::peer_lost : ErrorKind::unreachable, std::move(text));
   }
 
   void watch_reads() {
@@ -51,7 +53,7 @@ class OpeningBase : public Opening {
   Status send(std::string_view bytes) {
     const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent == static_cast<ssize_t>(bytes.size())) return {};
-    return Error(ErrorKind::unreachable, "the connection broke during the handshake");
+    return Error(ErrorKind::peer_lost, "the connection broke during the handshake");
   }
 
   // Same-user Unix sockets are trusted on the kernel's word alone.
@@ -104,7 +106,7 @@ class OpeningBase : public Opening {
     const ssize_t got = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0)
-      return finish(Error(ErrorKind::unreachable, Error::from_errno(errno, "handshake").message()));
+      return finish(Error(ErrorKind::peer_lost, Error::from_errno(errno, "handshake").message()));
     if (got == 0) return finish(closed_early(received_));
     received_.append(chunk, 0, static_cast<std::size_t>(got));
     if (received_.size() < wanted_) return;

@@ -32,24 +32,47 @@ struct Loadable {
     return it;
   }
 
-  Samples get_seconds;
-  Samples put_seconds;
+  Samples gets;  // the median of each burst
+  Samples all_gets;
+  Samples puts;
+  Samples all_puts;
 
-  // Seconds of one get, and of one put with its withdrawal, added up; each stands for a burst.
-  Result<double> operation() {
-    Samples gets;
+  // A burst of gets, and one of puts with their withdrawal.
+  Status operate(bool counts) {
+    Samples burst;
     for (unsigned i = 0; i < kBurst; ++i) {
       double seconds = 0;
       STAGEWIRE_TRY(pair->get(source, Placement::copy, seconds));
-      gets.push_back(seconds);
+      burst.push_back(seconds);
     }
     STAGEWIRE_ASSIGN(const Fields cycle,
                      pair->peer().call({"cycle", std::to_string(kBurst), std::to_string(kSmall)}));
-    get_seconds.push_back(median(gets));
-    put_seconds.push_back(std::stod(cycle.at(0)) * 1e-9 / kBurst);
-    return get_seconds.back() + put_seconds.back();
+    if (!counts) return {};
+    gets.push_back(median(burst));
+    all_gets.insert(all_gets.end(), burst.begin(), burst.end());
+    Samples cycles;
+    for (const std::string& nanoseconds : cycle) cycles.push_back(std::stod(nanoseconds) * 1e-9);
+    puts.push_back(median(cycles));
+    all_puts.insert(all_puts.end(), cycles.begin(), cycles.end());
+    return {};
   }
 };
+
+Figure cost_figure(const char* operation, const Samples& loaded, const Samples& all_loaded,
+                   const Samples& empty, const Samples& all_empty) {
+  Figure figure;
+  figure.work = std::string(operation) + ", 10,000 keys, 256 claims";
+  figure.measured = time_text(median(loaded));
+  figure.beside = "empty node " + time_text(median(empty));
+  const Samples pair_ratios = ratios(loaded, empty);
+  figure.value = median(pair_ratios);
+  figure.target = Target::at_most(1.2);
+  figure.detail.set("bytes", kSmall)
+      .set("stagewire", times_json(all_loaded))
+      .set("baseline", times_json(all_empty));
+  figure.detail.set("ratios", numbers_json(pair_ratios));
+  return figure;
+}
 
 Result<double> idle_share(const Bench& bench, Pair& pair) {
   bench.progress.say("scale: watching an idle pair for " +
@@ -83,25 +106,12 @@ Result<std::vector<Figure>> bench_scale(const Bench& bench) {
   const std::vector<GetHandle> waiting = loaded.pair->node().get_many_async(sources, options);
   STAGEWIRE_TRY(loaded.pair->peer().call({"wait-claims", std::to_string(kClaims)}));
 
-  Samples with_load;
-  Samples without;
   const unsigned rounds = bench.warm_up() + bench.rounds();
   for (unsigned round = 0; round < rounds; ++round) {
     bench.round("scale", round, rounds);
-    for (unsigned half = 0; half < 2; ++half) {
-      const bool is_loaded = (round + half) % 2 == 0;
-      STAGEWIRE_ASSIGN(const double seconds, (is_loaded ? loaded : empty).operation());
-      if (round >= bench.warm_up()) (is_loaded ? with_load : without).push_back(seconds);
-    }
+    for (unsigned half = 0; half < 2; ++half)
+      STAGEWIRE_TRY(((round + half) % 2 == 0 ? loaded : empty).operate(round >= bench.warm_up()));
   }
-  Figure cost;
-  cost.detail.set("operation", "one get, and one put with its withdrawal, of 4 KiB");
-  cost.detail.set("get", Json::object()
-                             .set("stagewire", times_json(loaded.get_seconds))
-                             .set("baseline", times_json(empty.get_seconds)));
-  cost.detail.set("put", Json::object()
-                             .set("stagewire", times_json(loaded.put_seconds))
-                             .set("baseline", times_json(empty.put_seconds)));
   empty.pair.reset();
   STAGEWIRE_ASSIGN(const double idle, idle_share(bench, *loaded.pair));
   const auto broken =
@@ -109,14 +119,6 @@ Result<std::vector<Figure>> bench_scale(const Bench& bench) {
   if (broken != 0)
     return Error(ErrorKind::internal, std::to_string(broken) + " of the waiting claims ended early");
 
-  cost.work = "operation beside 10,000 keys, 256 claims";
-  cost.measured = time_text(median(with_load));
-  cost.beside = "empty node " + time_text(median(without));
-  const Samples pair_ratios = ratios(with_load, without);
-  cost.value = median(pair_ratios);
-  cost.target = Target::at_most(1.2);
-  cost.detail.set("stagewire", times_json(with_load)).set("baseline", times_json(without));
-  cost.detail.set("ratios", numbers_json(pair_ratios));
   Figure cpu;
   cpu.work = "the same, idle: CPU of the busier process";
   cpu.measured = time_text(idle) + "/s";
@@ -124,7 +126,9 @@ Result<std::vector<Figure>> bench_scale(const Bench& bench) {
   cpu.value = idle * 100;
   cpu.target = Target::at_most(0.1, "%");
   cpu.detail.set("seconds", bench.options.quick ? 1.0 : bench.options.idle_seconds);
-  return std::vector<Figure>{cost, cpu};
+  return std::vector<Figure>{
+      cost_figure("get", loaded.gets, loaded.all_gets, empty.gets, empty.all_gets),
+      cost_figure("put + withdraw", loaded.puts, loaded.all_puts, empty.puts, empty.all_puts), cpu};
 }
 
 }  // namespace stagewire::tools

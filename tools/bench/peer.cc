@@ -189,18 +189,20 @@ class BenchPeer {
     return Fields{std::to_string(node_->stats().published)};
   }
 
-  // cycle COUNT BYTES: puts and withdraws, one after the other; answers the nanoseconds of all.
+  // cycle COUNT BYTES: puts and withdraws, one after the other; answers the nanoseconds of each.
   Result<Fields> cycle(const Fields& f) {
     std::vector<std::byte> bytes(number(f[2]));
     STAGEWIRE_ASSIGN(const Payload payload, make_payload(bytes.data(), bytes.size(), 1));
     const Key key = bench_key("cycle");
-    const auto start = SteadyClock::now();
+    Fields times;
     for (std::uint64_t i = 0; i < number(f[1]); ++i) {
+      const auto start = SteadyClock::now();
       STAGEWIRE_TRY(node_->put(key, payload, bench_put_options()));
       if (!node_->withdraw(key))
         return Error(ErrorKind::internal, "a payload just published could not be withdrawn");
+      times.push_back(std::to_string(std::chrono::nanoseconds(SteadyClock::now() - start).count()));
     }
-    return Fields{std::to_string(std::chrono::nanoseconds(SteadyClock::now() - start).count())};
+    return times;
   }
 
   Result<Fields> usage(const Fields&) { return Fields{std::to_string(cpu_nanoseconds())}; }
