@@ -128,7 +128,10 @@ Status NodeCore::make_transports() {
   options.send_buffer = static_cast<int>(config_.tcp_buffer);
   options.receive_buffer = static_cast<int>(config_.tcp_buffer);
   options.congestion_control = config_.tcp_congestion;
-  options.dead_after = std::chrono::duration_cast<std::chrono::milliseconds>(config_.lease);
+  // The kernel counts in seconds here; the sessions' own heartbeats see to shorter and longer leases.
+  options.dead_after = std::clamp<std::chrono::milliseconds>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(config_.lease), std::chrono::seconds(1),
+      std::chrono::hours(1));
   STAGEWIRE_ASSIGN(std::unique_ptr<TcpTransport> tcp,
                    TcpTransport::create(options, lease_table_, log_, metrics_));
   tcp_ = tcp.get();

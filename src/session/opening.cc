@@ -105,8 +105,7 @@ class OpeningBase : public Opening {
     std::string chunk(wanted_ - received_.size(), '\0');
     const ssize_t got = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got < 0)
-      return finish(Error(ErrorKind::peer_lost, Error::from_errno(errno, "handshake").message()));
+    if (got < 0) return finish(Error(ErrorKind::peer_lost, Error::from_errno(errno, "handshake").message()));
     if (got == 0) return finish(closed_early(received_));
     received_.append(chunk, 0, static_cast<std::size_t>(got));
     if (received_.size() < wanted_) return;

@@ -221,7 +221,7 @@ TEST(ConfigTest, ValidateChecksAddressesRoutesAndNames) {
   EXPECT_THAT(error_of([](NodeConfig& c) { c.routes = {"tcp", "auto"}; }), HasSubstr("auto stands for all"));
   EXPECT_THAT(error_of([](NodeConfig& c) { c.socket_dir = "run"; }), HasSubstr("absolute path"));
   EXPECT_THAT(error_of([](NodeConfig& c) { c.socket_dir = "/" + std::string(64, 'x'); }),
-              HasSubstr("64 bytes"));
+              HasSubstr("54 bytes"));
   EXPECT_THAT(error_of([](NodeConfig& c) { c.name = std::string(65, 'x'); }), HasSubstr("64 bytes"));
   EXPECT_THAT(error_of([](NodeConfig& c) { c.tcp_congestion = "a-very-long-name"; }), HasSubstr("15 bytes"));
   EXPECT_THAT(error_of([](NodeConfig& c) { c.tcp_buffer = 100; }), HasSubstr("0 or at least 4 KiB"));

@@ -117,7 +117,7 @@ TEST_P(Transfer, ClaimBeforePublish) {
 
 TEST_P(Transfer, AClaimMayWaitForASenderThatHasNotStarted) {
   node = start_node();
-  const std::string port = "4" + std::to_string(1000 + ::getpid() % 9000);
+  const std::string port = std::to_string(11'000 + ::getpid() % 9000);  // below what the kernel hands out
   const std::string future = "127.0.0.1:" + port;
   GetHandle waiting = node->get_async(Source::at(future, key_named("k")), by(seconds(50)));
   peer = std::make_unique<PeerProcess>();

@@ -58,7 +58,7 @@ class ConnectionTest : public ::testing::Test {
     on_loop(loop, [&other] {
       other->start(
           {.on_frame = [](const wire::Frame& /*frame*/, const Fd& /*descriptor*/) { return Status(); },
-           .on_closed = [](const Error& /*error*/) {}});
+           .on_closed = [](const Error& error) { ADD_FAILURE() << error; }});
       return 0;
     });
     return other;
@@ -82,7 +82,7 @@ class ConnectionTest : public ::testing::Test {
     EXPECT_EQ(on_loop(loop, [this] { return ends.size(); }), 1U);
   }
 
-  static constexpr std::uint64_t kPoison = 666;
+  static constexpr std::uint64_t kPoison = 1'000'000;
   EventLoop loop{"test"};
   std::shared_ptr<Connection> connection;
   Fd raw;
@@ -228,7 +228,11 @@ TEST_F(SmallQueueTest, ASlowPeerGetsEverythingInOrder) {
     for (std::uint64_t i = 0; i < kCount; ++i) {
       // Within the bound whatever the peer does: the reader sets the pace.
       while (i > frames.size() + 200 && !guard.passed()) std::this_thread::yield();
-      EXPECT_TRUE(other->send(wire::Settled{.claim = i}).ok());
+      const Status sent = other->send(wire::Settled{.claim = i});
+      if (!sent.ok()) {
+        ADD_FAILURE() << "frame " << i << ": " << sent.error();
+        return;
+      }
     }
   });
   const auto got = frames.wait(kCount);

@@ -35,11 +35,15 @@ std::size_t open_descriptors() {
 std::set<std::string> left_behind_names() {
   std::set<std::string> names;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored))
-    names.insert(entry.path().string());
-  for (const auto& entry : std::filesystem::directory_iterator("/tmp", ignored)) {
-    if (entry.path().filename().string().find("stagewire") != std::string::npos)
-      names.insert(entry.path().string());
+  for (const char* directory : {"/dev/shm", "/tmp"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
+      const std::string name = entry.path().filename().string();
+      // The sockets' names, and whatever a memory would be called; directories of tests that run beside this
+      // one are theirs.
+      const bool socket = name.rfind("stagewire-node-", 0) == 0 || name.rfind("stagewire-port-", 0) == 0;
+      if (socket || (!entry.is_directory(ignored) && name.find("stagewire") != std::string::npos))
+        names.insert(entry.path().string());
+    }
   }
   return names;
 }

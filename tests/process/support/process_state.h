@@ -10,7 +10,7 @@ namespace stagewire::test {
 
 /// Open descriptors of this process.
 std::size_t open_descriptors();
-/// Everything in /dev/shm, and what in /tmp has "stagewire" in its name.
+/// Sockets and files of stagewire in /dev/shm and /tmp.
 std::set<std::string> left_behind_names();
 /// Ends the sessions of this process from below, as a broken network does: shuts down every connected socket
 /// that is one, at whatever level. Returns how many. Unix sessions are told from lifelines and from the
