@@ -128,8 +128,8 @@ void Peers::make_links(Peer& peer, const std::shared_ptr<Session>& session) {
     const auto named = std::find(config_.routes.begin(), config_.routes.end(), link.transport->name());
     return std::pair(named - config_.routes.begin(), link.transport->rank());
   };
-  std::stable_sort(peer.links.begin(), peer.links.end(),
-                   [&](const PeerLink& a, const PeerLink& b) { return preference(a) < preference(b); });
+  std::sort(peer.links.begin(), peer.links.end(),
+            [&](const PeerLink& a, const PeerLink& b) { return preference(a) < preference(b); });
 }
 
 void Peers::announce_memories(Session& session) {

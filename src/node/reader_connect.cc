@@ -148,11 +148,18 @@ void Reader::on_peer_away(const NodeId& peer) {
     if (!entry.get || (entry.get->stage != GetStage::claiming && entry.get->stage != GetStage::granted))
       continue;
     running_.insert(entry.get);
-    if (!entry.get->options.wait) {
-      fail(entry.get, Error(ErrorKind::peer_lost, "the session broke before the claim was answered"));
-    } else {
+    if (entry.get->options.wait) {
       reconnect(entry.get);
+      continue;
     }
+    // Not at once: a session that gives way to another with the same peer (both had dialled) ends before the
+    // other is up, within one turn of the loop, and that one repeats the claim.
+    loop_.post([this, get = entry.get] {
+      const Peer* known = peers_.find(get->peer);
+      const bool open = get->stage == GetStage::claiming || get->stage == GetStage::granted;
+      if (!open || (known != nullptr && known->session)) return;
+      fail(get, Error(ErrorKind::peer_lost, "the session broke before the claim was answered"));
+    });
   }
   see_to_last_words(peer);
 }
