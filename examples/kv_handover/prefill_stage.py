@@ -28,11 +28,12 @@ def main() -> int:
     weights = random_weights() if use_random else load_weights()
     model = LlamaModel(weights)
     tokens = make_tokenizer(weights).chat(PROMPT)
-    began = time.perf_counter()
-    logits, cache = model.prefill(tokens)
-    prefill_seconds = time.perf_counter() - began
-
     with stagewire.Node(name="prefill stage") as node:
+        tell(address=node.address)  # so that the decode stage is connected before there is anything to get
+        began = time.perf_counter()
+        logits, cache = model.prefill(tokens)
+        prefill_seconds = time.perf_counter() - began
+
         handed_over = {"first": int(np.argmax(logits)), "cache": model.export_cache(cache)}
         began = time.perf_counter()
         ticket = node.put("request-1", handed_over, from_stage="prefill", to_stage="decode")
@@ -45,10 +46,11 @@ def main() -> int:
             put_seconds=time.perf_counter() - began,
             ticket=str(ticket),
         )
-        # The put has copied the cache, so this process may go on writing into its own.
+        hear()  # the decode stage has the cache
+        # The put copied it, so this process may go on writing into its own.
         alone = [int(token) for token in model.generate(logits, cache, count, stop={make_tokenizer(weights).eos})]
         tell(alone=alone)
-        hear()  # until the decode stage has everything and closes the pipe
+        hear()  # the decode stage closes the pipe when it is done
     return 0
 
 

@@ -32,18 +32,22 @@ def hand_over(threads: int, count: int, use_random: bool) -> bool:
         weights = random_weights() if use_random else load_weights()
         model = LlamaModel(weights)
         tokenizer = make_tokenizer(weights)
-        a = stage_a.hear()
-        print(f"weights: {a['source']}")
-        if a["random"]:
-            print("NOTE: these weights are random, so the text means nothing; the check below holds all the same.")
-        print(f"\nprompt ({a['tokens']} tokens):\n{a['prompt']}\n")
-        print(f"A: prefill took {a['prefill_seconds']:.2f} s; put {a['put_seconds'] * 1e3:.1f} ms; ticket {a['ticket'][:60]}…")
-
         with stagewire.Node(name="decode stage") as node:
-            node.connect(stagewire.Ticket.parse(a["ticket"]).addresses[0])
+            node.connect(stage_a.hear()["address"])
+            a = stage_a.hear()
+            print(f"weights: {a['source']}")
+            if a["random"]:
+                print("NOTE: these weights are random, so the text means nothing; the check below holds all the same.")
+            print(f"\nprompt ({a['tokens']} tokens):\n{a['prompt']}\n")
+            print(
+                f"A: prefill took {a['prefill_seconds']:.2f} s; put {a['put_seconds'] * 1e3:.1f} ms; "
+                f"ticket {a['ticket'][:60]}…"
+            )
+
             began = time.perf_counter()
             got = node.get(stagewire.Ticket.parse(a["ticket"]), view=True, details=True)
             seconds = time.perf_counter() - began
+            stage_a.tell(got=True)
             cache = model.import_cache(got.value["cache"])
             first = int(got.value["first"])
             way = "a view of A's memory, no copy" if got.view else "a copy"
