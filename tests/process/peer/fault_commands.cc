@@ -1,8 +1,9 @@
 // What the peer does to itself when told: break its sockets, run out of descriptors, fork, dial from many
 // threads, put and get from many threads. See peer.h.
 #include <atomic>
+#include <cerrno>
 #include <csignal>
-#include <filesystem>
+#include <fcntl.h>
 #include <random>
 #include <string>
 #include <sys/prctl.h>
@@ -19,16 +20,32 @@ namespace stagewire::test {
 
 namespace {
 
-// Leaves `spare` descriptors: those open above the lowest free numbers count against the limit by number.
-Line limit_files(Peer& /*peer*/, const Line& line) {
+// Fills the table of descriptors to the last one, so that it is full whatever this process inherited.
+Line fill_files(Peer& peer, const Line& /*line*/) {
+  constexpr rlim_t kFew = 1024;  // filled in no time, whatever the limit was
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  int highest = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-    highest = std::max(highest, std::atoi(entry.path().filename().c_str()));
-  limit.rlim_cur = line.has("spare") ? static_cast<rlim_t>(highest) + line.number("spare") : limit.rlim_max;
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? Line("ok")
-                                                 : Line("error").with("text", "setrlimit failed");
+  peer.limit_of_files = limit.rlim_cur;
+  limit.rlim_cur = std::min(limit.rlim_cur, kFew);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return Line("error").with("text", Error::from_errno(errno, "setrlimit").to_string());
+  for (;;) {
+    Fd filler(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!filler) break;
+    peer.fillers.push_back(std::move(filler));
+  }
+  return errno == EMFILE ? Line("ok").with("filled", peer.fillers.size())
+                         : Line("error").with("text", Error::from_errno(errno, "open /dev/null").to_string());
+}
+
+Line free_files(Peer& peer, const Line& /*line*/) {
+  peer.fillers.clear();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = peer.limit_of_files;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0
+             ? Line("ok")
+             : Line("error").with("text", Error::from_errno(errno, "setrlimit").to_string());
 }
 
 Line cpu_time(Peer& /*peer*/, const Line& /*line*/) {
@@ -120,7 +137,8 @@ Line stress(Peer& peer, const Line& line) {
 }  // namespace
 
 void add_fault_commands(Commands& commands) {
-  commands["limit_files"] = limit_files;
+  commands["fill_files"] = fill_files;
+  commands["free_files"] = free_files;
   commands["cpu_time"] = cpu_time;
   commands["fork_child"] = fork_child;
   commands["use_in_child"] = use_in_child;

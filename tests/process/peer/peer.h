@@ -12,6 +12,7 @@
 #include <stagewire/connector/connector.h>
 #include <stagewire/node/node.h>
 
+#include "base/fd.h"
 #include "process/support/line.h"
 #include "process/support/pattern.h"
 
@@ -29,6 +30,8 @@ struct Peer {
   std::shared_ptr<Node> node;
   std::map<std::string, NamedGet> gets;
   std::map<std::string, std::shared_ptr<Connector>> connectors;
+  std::vector<Fd> fillers;  ///< what fills the table of descriptors
+  std::uint64_t limit_of_files = 0;
 };
 
 using Command = std::function<Line(Peer& peer, const Line& line)>;
