@@ -1,6 +1,7 @@
 // demo: a KV cache of 195 MB goes from one process to another over every route, each beside this machine's
 // memcpy and bare sockets, all of it measured in turn in one run. See commands.h.
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -150,7 +151,7 @@ Status Stage::check() {
 }
 
 std::string percent(double part) {
-  return std::to_string(static_cast<long>(part * 100 + 0.5)) + " %";
+  return std::to_string(std::lround(part * 100)) + " %";
 }
 
 void print_rows(const std::array<Samples, row_count>& times, unsigned threads, std::size_t streams) {

@@ -40,7 +40,7 @@ ConfigValue value_from(const std::string& name, nb::handle value) {
 
 }  // namespace
 
-NodeConfig config_from(nb::dict values, nb::handle file, bool environment) {
+NodeConfig config_from(const nb::dict& values, nb::handle file, bool environment) {
   ConfigSources sources;
   sources.environment = environment;
   if (!file.is_none()) sources.file = path_text(file);

@@ -9,6 +9,6 @@ namespace stagewire::python {
 
 /// Defaults, overridden by the file (None or a path), the environment if `environment`, and the options of
 /// `values`. Throws ConfigError.
-NodeConfig config_from(nanobind::dict values, nanobind::handle file, bool environment);
+NodeConfig config_from(const nanobind::dict& values, nanobind::handle file, bool environment);
 
 }  // namespace stagewire::python

@@ -104,7 +104,7 @@ bool on_main_thread() {
     bool known = false;
     bool main = false;
   };
-  thread_local Known cached;
+  static thread_local Known cached;
   // In a forked child the thread that forked is the main one.
   if (!cached.known || cached.epoch != fork_epoch()) {
     cached = {.epoch = fork_epoch(), .known = true, .main = ::syscall(SYS_gettid) == ::getpid()};

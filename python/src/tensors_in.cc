@@ -14,8 +14,8 @@ namespace stagewire::python {
 
 namespace {
 
-[[noreturn]] void refuse(std::string why) {
-  throw std::invalid_argument(std::move(why));
+[[noreturn]] void refuse(const std::string& why) {
+  throw std::invalid_argument(why);
 }
 
 nb::object attribute(nb::handle object, PyObject* name) {

@@ -37,7 +37,7 @@ class TreeReader {
     std::size_t index = 0;  // for lists and tuples
   };
 
-  [[noreturn]] static void refuse(std::string why) { throw std::invalid_argument(std::move(why)); }
+  [[noreturn]] static void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
   Value value(nb::handle object) {
     PyObject* const o = object.ptr();

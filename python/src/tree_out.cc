@@ -34,7 +34,7 @@ class TreeWriter {
 
   // Recursive: the codec bounds the depth.
   nb::object write(const Value& value) {
-    return std::visit([this](const auto& v) { return object(v); }, value.variant());
+    return std::visit([&](const auto& v) { return object(v); }, value.variant());
   }
 
  private:

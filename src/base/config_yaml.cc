@@ -86,8 +86,8 @@ class Event {
 
 class Reader {
  public:
-  Reader(std::string_view text, std::string_view source) : source_(source) {
-    ready_ = yaml_parser_initialize(&parser_) != 0;
+  Reader(std::string_view text, std::string_view source)
+      : source_(source), ready_(yaml_parser_initialize(&parser_) != 0) {
     if (!ready_) return;
     yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   }

@@ -7,11 +7,17 @@
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
+#include <cerrno>
 #include <map>
+#include <mutex>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <system_error>
 #include <thread>
+#include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "base/fd.h"
 
@@ -111,6 +117,57 @@ struct EventLoop::State {
     }
   }
 
+  // Tells the loop thread that the inbox has something. Not by asio::post from other threads: that wakes the
+  // loop while it holds the lock that the loop needs next, so on a busy machine each post would cost two more
+  // switches between the threads.
+  void notice_inbox(bool from_loop) {
+    if (from_loop) {
+      asio::post(context, [this] { run_inbox(); });
+    } else {
+      const std::uint64_t one = 1;
+      static_cast<void>(::write(inbox_event.get(), &one, sizeof(one)));
+    }
+  }
+
+  void watch_inbox() {
+    inbox_watch = std::make_unique<Watch>(std::make_shared<WatchState>(
+        context, inbox_event.get(),
+        [this] {
+          std::uint64_t count = 0;
+          static_cast<void>(::read(inbox_event.get(), &count, sizeof(count)));
+          run_inbox();
+        },
+        [] {}));
+  }
+
+  void run_inbox() {
+    {
+      const std::lock_guard lock(inbox_mutex);
+      inbox_noticed = false;
+      batch.swap(inbox);
+    }
+    for (Task& task : batch) {
+      if (context.stopped()) return;
+      task();
+      task = nullptr;  // what it holds goes before the next one runs, as with a queue
+    }
+    batch.clear();
+  }
+
+  // The thread has ended. What tasks hold may still post and cancel while it is destroyed.
+  void drop_inbox() {
+    batch.clear();
+    for (;;) {
+      std::vector<Task> dropped;
+      {
+        const std::lock_guard lock(inbox_mutex);
+        inbox_noticed = true;
+        dropped.swap(inbox);
+      }
+      if (dropped.empty()) return;
+    }
+  }
+
   // Declared before the context: handlers that it destroys may still cancel timers.
   std::map<TimerKey, Task> timers;
   std::map<TimerId, Deadline::Clock::time_point> timer_times;
@@ -120,27 +177,51 @@ struct EventLoop::State {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{asio::make_work_guard(context)};
   asio::steady_timer timer;
+  Fd inbox_event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  std::mutex inbox_mutex;
+  std::vector<Task> inbox;     // guarded by inbox_mutex
+  bool inbox_noticed = false;  // guarded likewise: run_inbox will be called
+  std::vector<Task> batch;     // the loop thread's
+  std::unique_ptr<Watch> inbox_watch;
   std::atomic<std::thread::id> thread_id{};
   std::thread thread;
   ForkGuard fork_guard;
 };
 
-EventLoop::EventLoop(const std::string& name) : state_(std::make_unique<State>()) {
+EventLoop::EventLoop(const std::string& name) {
+  try {
+    start(name);
+  } catch (const std::system_error& error) {  // Asio's, or the thread's: out of descriptors or of threads
+    state_.reset();
+    problem_ = Error::from_errno(error.code().value(), "cannot start the event loop " + name);
+  }
+}
+
+void EventLoop::start(const std::string& name) {
+  state_ = std::make_unique<State>();
+  if (!state_->inbox_event) throw std::system_error(errno, std::generic_category());
   // Signals are for the application's threads: block all of them while the loop thread is made, so that it
   // inherits that.
+  state_->watch_inbox();
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  state_->thread = std::thread([state = state_.get()]() noexcept {
-    state->thread_id = std::this_thread::get_id();
-    state->context.run();
-  });
+  try {
+    state_->thread = std::thread([state = state_.get()]() noexcept {
+      state->thread_id = std::this_thread::get_id();
+      state->context.run();
+    });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(state_->thread.native_handle(), name.substr(0, 15).c_str());
 }
 
 EventLoop::~EventLoop() {
+  if (!state_) return;
   if (state_->fork_guard.forked()) {
     // The thread exists in the parent alone, and Asio's descriptors were shared with it: leak everything,
     // touch nothing.
@@ -148,14 +229,26 @@ EventLoop::~EventLoop() {
     return;
   }
   stop();
+  state_->drop_inbox();
+}
+
+Status EventLoop::ready() const {
+  if (problem_) return *problem_;
+  return {};
 }
 
 void EventLoop::post(Task task) {
-  asio::post(state_->context, [task = std::move(task)]() mutable { task(); });
+  if (!state_) return;
+  {
+    const std::lock_guard lock(state_->inbox_mutex);
+    state_->inbox.push_back(std::move(task));
+    if (std::exchange(state_->inbox_noticed, true)) return;
+  }
+  state_->notice_inbox(on_loop_thread());
 }
 
 bool EventLoop::on_loop_thread() const noexcept {
-  return std::this_thread::get_id() == state_->thread_id.load(std::memory_order_relaxed);
+  return state_ && std::this_thread::get_id() == state_->thread_id.load(std::memory_order_relaxed);
 }
 
 EventLoop::TimerId EventLoop::call_at(Deadline when, Task task) {
@@ -179,7 +272,7 @@ std::unique_ptr<FdWatch> EventLoop::watch(int fd, Task on_readable, Task on_writ
 }
 
 void EventLoop::stop() {
-  if (!state_->thread.joinable()) return;
+  if (!state_ || !state_->thread.joinable()) return;
   state_->context.stop();
   state_->thread.join();
 }

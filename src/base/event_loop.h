@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <stagewire/base/deadline.h>
+#include <stagewire/base/result.h>
 
 #include "base/unique_function.h"
 
@@ -29,11 +31,16 @@ class EventLoop {
   using Task = UniqueFunction<void()>;
   using TimerId = std::uint64_t;
 
-  /// Starts the thread; `name` (≤ 15 characters) names it for debuggers.
+  /// Starts the thread; `name` (≤ 15 characters) names it for debuggers. Whether that worked is what ready()
+  /// says.
   explicit EventLoop(const std::string& name);
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
+
+  /// An error (io) if the loop could not be started for want of descriptors or threads: it then drops
+  /// whatever is posted. Any thread.
+  Status ready() const;
 
   /// Runs `task` on the loop thread, after those posted before it. Any thread. Tasks posted after stop() are
   /// dropped when the loop is destroyed, without having run.
@@ -56,7 +63,10 @@ class EventLoop {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  void start(const std::string& name);
+
+  std::unique_ptr<State> state_;  // none if the start failed
+  std::optional<Error> problem_;
 };
 
 }  // namespace stagewire

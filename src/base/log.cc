@@ -94,7 +94,7 @@ struct Logger::State {
 Logger::Logger(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Logger::~Logger() = default;
 
-std::shared_ptr<Logger> Logger::create(std::string name, LogLevel level, Sink sink) {
+std::shared_ptr<Logger> Logger::create(std::string_view name, LogLevel level, Sink sink) {
   auto state = std::make_unique<State>();
   state->level.store(level, std::memory_order_relaxed);
   state->sink = std::move(sink);
@@ -123,7 +123,9 @@ void Logger::log(LogLevel level, std::string_view message) noexcept {
     } else {
       state_->write(level, message);
     }
-  } catch (...) {  // a sink that fails must not take the thread that logs with it; there is nowhere to say so
+    // NOLINTNEXTLINE(bugprone-empty-catch): a failing sink must not end the thread that logs; nowhere to say
+    // so.
+  } catch (...) {
   }
 }
 

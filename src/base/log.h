@@ -25,7 +25,7 @@ class Logger {
   /// Receives each line at or above the level instead of standard error. May be called on any thread.
   using Sink = std::function<void(LogLevel, std::string_view message)>;
 
-  static std::shared_ptr<Logger> create(std::string name, LogLevel level, Sink sink = nullptr);
+  static std::shared_ptr<Logger> create(std::string_view name, LogLevel level, Sink sink = nullptr);
   ~Logger();
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <pthread.h>
 #include <signal.h>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -43,8 +44,13 @@ void Worker::post(UniqueFunction<void()> task) {
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    state_->thread = std::thread([state = state_.get()]() noexcept { state->run(); });
+    try {
+      state_->thread = std::thread([state = state_.get()]() noexcept { state->run(); });
+    } catch (const std::system_error&) {
+      // Out of threads: the next post tries again. What is queued has a deadline of its caller's.
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!state_->thread.joinable()) return;
     pthread_setname_np(state_->thread.native_handle(), name_.substr(0, 15).c_str());
   }
   state_->wake.notify_one();

@@ -57,6 +57,7 @@ Result<std::unique_ptr<NodeCore>> NodeCore::create(NodeConfig config) {
   STAGEWIRE_TRY(validate(config));
   STAGEWIRE_ASSIGN(std::string secret, load_secret(config));
   std::unique_ptr<NodeCore> core(new NodeCore(std::move(config), std::move(secret)));
+  STAGEWIRE_TRY(core->loop_.ready());
   STAGEWIRE_TRY(core->make_pools());
   STAGEWIRE_TRY(core->make_transports());
   const std::optional<Status> listening =
@@ -479,7 +480,8 @@ void NodeCore::close() {
     });
   });
   // Reads that a transport cannot end within the grace keep their destinations alive by themselves.
-  if (!done.future.wait(Deadline::in(config_.abort_grace + std::chrono::seconds(1))).ok()) {
+  if (loop_.ready().ok() &&
+      !done.future.wait(Deadline::in(config_.abort_grace + std::chrono::seconds(1))).ok()) {
     log_->error("closed without all reads being proven over");
   }
   mailbox_->close();

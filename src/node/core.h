@@ -15,6 +15,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/worker.h"
+#include "memory/block_cache.h"
 #include "memory/copy.h"
 #include "node/claim_book.h"
 #include "node/directory.h"
@@ -141,6 +142,7 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   Counter& put_bytes_ = metrics_.counter("stagewire_put_bytes_total", "Tensor bytes published");
   std::shared_ptr<Pool> publish_pool_;
   std::shared_ptr<Pool> receive_pool_;
+  std::shared_ptr<BlockCache> inline_blocks_ = BlockCache::make();
   std::unique_ptr<CopyEngine> engine_;
   LeaseTable lease_table_;
   ClaimBook book_;

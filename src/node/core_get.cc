@@ -150,8 +150,8 @@ bool GetHandle::done() const noexcept {
 
 Status GetHandle::wait(Deadline until, bool interruptible) const {
   if (!state_) return Error(ErrorKind::invalid_argument, "this handle belongs to no get");
-  const Status waited = state_->future.wait(until, std::chrono::nanoseconds(0),
-                                            interruptible ? OnSignal::give_up : OnSignal::keep_waiting);
+  Status waited = state_->future.wait(until, std::chrono::nanoseconds(0),
+                                      interruptible ? OnSignal::give_up : OnSignal::keep_waiting);
   if (!waited.ok() && waited.error().kind() == ErrorKind::closed) return {};  // the node went: take() says so
   return waited;
 }

@@ -50,6 +50,15 @@ std::uint64_t packed_size(const EncodedPayload& layout) {
   return size;
 }
 
+// Lays the segments out without gaps: an inline body travels in the grant and is never read in place.
+void pack(EncodedPayload& layout) {
+  layout.body_size = 0;
+  for (Segment& segment : layout.segments) {
+    segment.offset = layout.body_size;
+    layout.body_size += segment.length;
+  }
+}
+
 Error with_put(Error error, const Key& key) {
   error.with_operation("put").with_key(key.to_string());
   return error;
@@ -79,12 +88,10 @@ Result<Ticket> NodeCore::put(const Key& key, const Payload& payload, PutOptions 
     facts.size = packed_size(layout);
     facts.body = std::make_shared<SourceBody>();
     if (facts.size <= config_.inline_limit) {
-      std::string body(layout.body_size, '\0');
-      gather(payload, layout, reinterpret_cast<std::byte*>(body.data()), *engine_);
       facts.is_inline = true;
-      facts.body->inline_bytes.reserve(facts.size);
-      for (const Segment& segment : layout.segments)
-        facts.body->inline_bytes.append(body, segment.offset, segment.length);
+      pack(layout);
+      facts.body->inline_bytes = inline_blocks_->take(layout.body_size);
+      gather(payload, layout, facts.body->inline_bytes.data(), *engine_);
     } else {
       STAGEWIRE_ASSIGN(std::shared_ptr<Buffer> buffer, allocate_for_put(key, layout.body_size, options));
       gather(payload, layout, buffer->data(), *engine_);

@@ -45,10 +45,11 @@ Result<SourcePin> LeaseTable::pin(const NodeId& reader, std::uint64_t lease, con
   }
   const std::vector<RemoteRange>& ranges = found->second.ranges;
   // The last range that starts at or before the wanted one is the only one that can hold it.
-  auto holder = std::upper_bound(ranges.begin(), ranges.end(), range, &starts_before);
-  const bool inside = holder != ranges.begin() && (--holder)->memory == range.memory &&
-                      range.offset - holder->offset <= holder->length &&
-                      range.length <= holder->length - (range.offset - holder->offset);
+  const auto after = std::upper_bound(ranges.begin(), ranges.end(), range, &starts_before);
+  const RemoteRange holder = after == ranges.begin() ? RemoteRange{} : *std::prev(after);
+  const bool inside = after != ranges.begin() && holder.memory == range.memory &&
+                      range.offset - holder.offset <= holder.length &&
+                      range.length <= holder.length - (range.offset - holder.offset);
   const auto pool = pools_.find(range.memory);
   if (!inside || pool == pools_.end()) {
     return Error(ErrorKind::protocol, "the reader asked for bytes that its lease does not cover");

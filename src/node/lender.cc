@@ -3,6 +3,7 @@
 #include "node/lender.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace stagewire {
@@ -166,7 +167,8 @@ void Lender::send_grant(LeaseId id, const Lease& lease) {
   grant.kind = facts.kind;
   if (facts.is_inline) {
     grant.flags |= wire::Grant::kInline;
-    grant.inline_body = facts.body->inline_bytes;
+    const std::span<const std::byte> body = facts.body->inline_bytes.bytes();
+    grant.inline_body.assign(reinterpret_cast<const char*>(body.data()), body.size());
   } else {
     grant.ranges = facts.ranges;
   }
@@ -230,7 +232,7 @@ void Lender::on_settled_below(const NodeId& reader, std::uint64_t claim) {
 }
 
 void Lender::remember(const NodeId& reader, std::uint64_t claim, ClaimRecord record) {
-  readers_[reader].claims[claim] = record;
+  readers_[reader].claims[claim] = std::move(record);
 }
 
 bool Lender::drop_waiting(const NodeId& reader, std::uint64_t claim) {

@@ -67,8 +67,8 @@ class Lender {
   bool withdraw(const Key& key, std::uint64_t generation, EndReason reason, Time now);
   std::uint64_t withdraw_prefix(const std::string& name_space, const std::string& prefix, EndReason reason,
                                 Time now);
-  std::uint64_t withdraw_everywhere(const std::string& name_space, const std::string& key, EndReason reason,
-                                    Time now);
+  std::uint64_t withdraw_everywhere(const std::string& name_space, const std::string& wanted,
+                                    EndReason reason, Time now);
   void withdraw_all(EndReason reason, Time now);
 
   void on_claim(const NodeId& reader, const wire::Claim& claim, Time now);

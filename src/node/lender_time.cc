@@ -54,10 +54,8 @@ std::uint64_t Lender::withdraw_matching(const std::function<bool(const Key&)>& m
 std::uint64_t Lender::withdraw_prefix(const std::string& name_space, const std::string& prefix,
                                       EndReason reason, Time now) {
   return withdraw_matching(
-      [&](const Key& key) {
-        return key.name_space == name_space && key.key.compare(0, prefix.size(), prefix) == 0;
-      },
-      reason, now);
+      [&](const Key& key) { return key.name_space == name_space && key.key.starts_with(prefix); }, reason,
+      now);
 }
 
 std::uint64_t Lender::withdraw_everywhere(const std::string& name_space, const std::string& wanted,

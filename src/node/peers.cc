@@ -28,8 +28,8 @@ Peers::Peers(EventLoop& loop, const NodeConfig& config, const NodeId& self,
       memories_(memories),
       mailbox_(std::move(mailbox)),
       output_(output),
-      log_(std::move(log)) {
-  self_ = &of(self);
+      log_(std::move(log)),
+      self_(&of(self)) {
   self_->is_self = true;
   self_->label = "this node";
   for (auto& transport : transports_) {

@@ -144,8 +144,8 @@ class Peers {
   PeersOutput& output_;
   std::shared_ptr<Logger> log_;
   std::map<NodeId, std::unique_ptr<Peer>> peers_;
-  Peer* self_ = nullptr;
   std::uint64_t highest_epoch_ = 1;
+  Peer* self_ = nullptr;  // of the map; made with what stands above
   std::list<PeerLink> closing_links_;
   std::function<void()> all_closed_;
 };

@@ -18,6 +18,7 @@
 #include <stagewire/node/options.h>
 #include <stagewire/node/ticket.h>
 
+#include "memory/block_cache.h"
 #include "transport/transport.h"
 
 namespace stagewire {
@@ -27,7 +28,7 @@ namespace stagewire {
 /// thread.
 struct SourceBody {
   std::vector<std::shared_ptr<Buffer>> buffers;
-  std::string inline_bytes;  ///< the packed tensors of a small payload, which then needs no buffer
+  BlockCache::Block inline_bytes;  ///< the packed tensors of a small payload, which then needs no buffer
   EndReason reason = EndReason::closed;
   std::function<void(EndReason)> released;
 

@@ -97,7 +97,7 @@ class Reader {
   void start_read(const GetPtr& get);
   void on_read_done(const GetPtr& get, ReadId read, Status status);
   bool lease_holds(const GetPtr& get);
-  void deliver(const GetPtr& get, std::byte* body, std::shared_ptr<const void> hold, bool read_only);
+  void deliver(const GetPtr& get, std::byte* body, const std::shared_ptr<const void>& hold, bool read_only);
   void succeed(const GetPtr& get, Payload payload, bool view);
   void abort_read(const GetPtr& get, Error error);
   void on_abort_settled(const GetPtr& get);

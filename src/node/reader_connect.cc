@@ -75,7 +75,7 @@ void Reader::on_connected(const GetPtr& get, std::uint64_t claim_before, const s
 void Reader::on_connect_failed(const GetPtr& get, Error error) {
   const bool tried_all = ++get->next_address >= get->source.addresses.size();
   // Of several addresses' failures the most telling one is kept: a restart beats an unreachable address.
-  if (!get->connect_error || is_final(error.kind())) get->connect_error = error;
+  if (!get->connect_error || is_final(error.kind())) get->connect_error = std::move(error);
   if (!tried_all) return connect_next(get);
   get->next_address = 0;
   Error telling = *get->connect_error;

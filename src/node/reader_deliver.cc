@@ -155,7 +155,8 @@ Status Reader::plan_into(const GetPtr& get) {
   return {};
 }
 
-void Reader::deliver(const GetPtr& get, std::byte* body, std::shared_ptr<const void> hold, bool read_only) {
+void Reader::deliver(const GetPtr& get, std::byte* body, const std::shared_ptr<const void>& hold,
+                     bool read_only) {
   const bool one_block = body != nullptr || get->options.into.size() == 1;
   if (body == nullptr && one_block) body = get->options.into.front().data;
   std::vector<Tensor> tensors;

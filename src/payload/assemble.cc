@@ -5,7 +5,7 @@
 namespace stagewire {
 
 Result<Payload> assemble(DecodedHeader header, std::span<const std::byte> body, bool read_only,
-                         std::shared_ptr<const void> hold) {
+                         const std::shared_ptr<const void>& hold) {
   std::vector<Tensor> tensors;
   tensors.reserve(header.segments.size());
   for (std::size_t i = 0; i < header.segments.size(); ++i) {

@@ -62,6 +62,6 @@ Result<DecodedHeader> decode_header(std::string_view header);
 /// header says. Empty tensors get a valid (possibly null) pointer that must not be read. Errors: protocol
 /// (segment outside the body).
 Result<Payload> assemble(DecodedHeader header, std::span<const std::byte> body, bool read_only,
-                         std::shared_ptr<const void> hold);
+                         const std::shared_ptr<const void>& hold);
 
 }  // namespace stagewire

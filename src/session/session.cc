@@ -18,13 +18,13 @@ std::uint64_t as_wire(std::chrono::nanoseconds time) {
 }
 }  // namespace
 
-Session::Session(EventLoop& loop, std::shared_ptr<Connection> connection, HandshakeResult auth,
+Session::Session(EventLoop& loop, std::shared_ptr<Connection> connection, const HandshakeResult& auth,
                  bool initiator, std::chrono::nanoseconds started, wire::Welcome peer_welcome,
                  std::string peer_ip, std::string route_note, const SessionTimes& times,
                  SessionHandler& handler)
     : loop_(loop),
       connection_(std::move(connection)),
-      auth_(std::move(auth)),
+      auth_(auth),
       initiator_(initiator),
       started_(started),
       peer_welcome_(std::move(peer_welcome)),

@@ -49,8 +49,8 @@ struct SessionTimes {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(EventLoop& loop, std::shared_ptr<Connection> connection, HandshakeResult auth, bool initiator,
-          std::chrono::nanoseconds started, wire::Welcome peer_welcome, std::string peer_ip,
+  Session(EventLoop& loop, std::shared_ptr<Connection> connection, const HandshakeResult& auth,
+          bool initiator, std::chrono::nanoseconds started, wire::Welcome peer_welcome, std::string peer_ip,
           std::string route_note, const SessionTimes& times, SessionHandler& handler);
   ~Session();
   Session(const Session&) = delete;

@@ -167,13 +167,13 @@ Result<Fd> listen_on(const Address& address, Address& bound) {
   return failed(last_error);
 }
 
-Result<Fd> start_connect(const Address& address) {
+Result<Fd> start_connect(const Address& numeric_or_unix) {
   SocketAddress target;
   int family = AF_UNIX;
-  if (address.kind == Address::Kind::unix_socket) {
-    target = unix_address(address.path);
+  if (numeric_or_unix.kind == Address::Kind::unix_socket) {
+    target = unix_address(numeric_or_unix.path);
   } else {
-    STAGEWIRE_ASSIGN(const std::vector<SocketAddress> found, lookup(address, AI_NUMERICHOST));
+    STAGEWIRE_ASSIGN(const std::vector<SocketAddress> found, lookup(numeric_or_unix, AI_NUMERICHOST));
     target = found.front();
     family = target.storage.ss_family;
   }
@@ -182,7 +182,7 @@ Result<Fd> start_connect(const Address& address) {
   if (family != AF_UNIX) set_no_delay(fd.get());
   if (::connect(fd.get(), target.get(), target.length) != 0 && errno != EINPROGRESS) {
     const int error = errno;
-    return Error(ErrorKind::unreachable, "cannot connect to " + address.to_string() + ": " +
+    return Error(ErrorKind::unreachable, "cannot connect to " + numeric_or_unix.to_string() + ": " +
                                              Error::from_errno(error, "connect").message());
   }
   return fd;
@@ -235,7 +235,7 @@ void set_no_delay(int fd) noexcept {
 }
 
 bool is_local_host(const std::string& host) {
-  if (host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0) return true;
+  if (host == "localhost" || host == "::1" || host.starts_with("127.")) return true;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return false;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <gtest/gtest.h>
 #include <memory>
@@ -84,7 +85,8 @@ class LenderTest : public ::testing::Test {
     } else {
       facts.is_inline = true;
       facts.size = how.inline_bytes.size();
-      facts.body->inline_bytes = how.inline_bytes;
+      facts.body->inline_bytes = BlockCache::make()->take(how.inline_bytes.size());
+      std::memcpy(facts.body->inline_bytes.data(), how.inline_bytes.data(), how.inline_bytes.size());
     }
     const std::uint64_t generation = facts.generation;
     lender.publish(std::move(facts), now);

@@ -161,6 +161,17 @@ TEST_P(Stranger, AFullTableOfDescriptorsDoesNotSpinAndIsGotOver) {
   second->expect_ok(wait_command("a", small));
 }
 
+TEST_P(Stranger, ANodeThatFindsNoDescriptorsSaysSo) {
+  start_both();
+  second = std::make_unique<PeerProcess>();
+  second->expect_ok(Line("fill_files"));
+  const Line refused = second->command(options());
+  EXPECT_EQ(refused.verb, "error");
+  EXPECT_EQ(refused.text("kind"), "io") << refused.text("text");
+  second->expect_ok(Line("free_files"));
+  start_peer(*second);
+}
+
 TEST_P(Stranger, APortInUse) {
   start_both();
   second = std::make_unique<PeerProcess>();

@@ -151,7 +151,7 @@ Result<Figure> put_with(const Bench& bench, unsigned threads) {
 }
 
 template <typename One>
-Result<std::vector<Figure>> with_thread_counts(const Bench& bench, One&& one) {
+Result<std::vector<Figure>> with_thread_counts(const Bench& bench, const One& one) {
   std::vector<Figure> figures;
   STAGEWIRE_ASSIGN(Figure single, one(bench, 1U));
   figures.push_back(std::move(single));

@@ -141,6 +141,7 @@ constexpr unsigned kGets = 32;
 Result<double> many_at_once(Pair& pair, const std::vector<Source>& sources, std::byte* to,
                             std::uint64_t piece, Samples& latencies) {
   std::vector<GetOptions> options;
+  options.reserve(kGets);
   for (unsigned i = 0; i < kGets; ++i)
     options.push_back(pair.get_options(Placement::into, range_of(to + i * piece, piece)));
   const auto start = std::chrono::steady_clock::now();
@@ -149,6 +150,7 @@ Result<double> many_at_once(Pair& pair, const std::vector<Source>& sources, std:
   };
   std::vector<GetHandle> handles = pair.node().get_many_async(sources, options);
   std::vector<pollfd> waiting;
+  waiting.reserve(handles.size());
   for (const GetHandle& handle : handles)
     waiting.push_back({.fd = handle.fd(), .events = POLLIN, .revents = 0});
   unsigned left = kGets;

@@ -17,7 +17,7 @@ namespace stagewire::tools {
 
 /// The KV cache of the figures: 28 layers × K and V × 4 heads × 128 × 3,400 tokens of bf16, 195 MB.
 inline constexpr std::uint64_t kKvTensors = 56;
-inline constexpr std::uint64_t kKvTokenBytes = 4 * 128 * 2;  ///< of one token in one tensor
+inline constexpr std::uint64_t kKvTokenBytes = 4ULL * 128 * 2;  ///< of one token in one tensor
 inline constexpr std::uint64_t kKvBytes = kKvTensors * 3400 * kKvTokenBytes;
 
 /// Writes the pattern of `seed` over `size` bytes (a multiple of 8).

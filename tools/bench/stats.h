@@ -33,7 +33,7 @@ std::string rate_text(double bytes, double seconds);
 
 /// Seconds on the steady clock that `work` takes.
 template <typename Work>
-double seconds_of(Work&& work) {
+double seconds_of(const Work& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -35,17 +35,17 @@ void encode_request(const RequestHeader& header, std::span<const RemoteRange> ra
   }
 }
 
-Result<RequestHeader> decode_request_header(std::string_view in) {
-  if (in.size() != kRequestHeaderSize) return bad("a request header is cut short");
-  if (bytes::get<std::uint32_t>(in.data()) != kRequestMagic) {
+Result<RequestHeader> decode_request_header(std::string_view bytes) {
+  if (bytes.size() != kRequestHeaderSize) return bad("a request header is cut short");
+  if (bytes::get<std::uint32_t>(bytes.data()) != kRequestMagic) {
     return bad("the peer sent something that is no request");
   }
   RequestHeader header;
-  header.ranges = bytes::get<std::uint16_t>(in.data() + 4);
-  header.read = bytes::get<std::uint64_t>(in.data() + 8);
-  header.lease = bytes::get<std::uint64_t>(in.data() + 16);
-  header.chunk = bytes::get<std::uint32_t>(in.data() + 24);
-  if (bytes::get<std::uint16_t>(in.data() + 6) != 0 || bytes::get<std::uint32_t>(in.data() + 28) != 0) {
+  header.ranges = bytes::get<std::uint16_t>(bytes.data() + 4);
+  header.read = bytes::get<std::uint64_t>(bytes.data() + 8);
+  header.lease = bytes::get<std::uint64_t>(bytes.data() + 16);
+  header.chunk = bytes::get<std::uint32_t>(bytes.data() + 24);
+  if (bytes::get<std::uint16_t>(bytes.data() + 6) != 0 || bytes::get<std::uint32_t>(bytes.data() + 28) != 0) {
     return bad("a request's reserved bits are set");
   }
   if (header.ranges == 0 || header.ranges > kMaxChunkRanges) {
@@ -55,20 +55,20 @@ Result<RequestHeader> decode_request_header(std::string_view in) {
   return header;
 }
 
-Status decode_ranges(std::string_view in, std::vector<RemoteRange>& out) {
+Status decode_ranges(std::string_view bytes, std::vector<RemoteRange>& out) {
   out.clear();
   std::uint64_t total = 0;
-  for (; in.size() >= kRangeSize; in.remove_prefix(kRangeSize)) {
+  for (; bytes.size() >= kRangeSize; bytes.remove_prefix(kRangeSize)) {
     RemoteRange range;
-    range.memory = bytes::get<std::uint32_t>(in.data());
-    range.offset = bytes::get<std::uint64_t>(in.data() + 8);
-    range.length = bytes::get<std::uint64_t>(in.data() + 16);
-    if (bytes::get<std::uint32_t>(in.data() + 4) != 0) return bad("a range's reserved bits are set");
+    range.memory = bytes::get<std::uint32_t>(bytes.data());
+    range.offset = bytes::get<std::uint64_t>(bytes.data() + 8);
+    range.length = bytes::get<std::uint64_t>(bytes.data() + 16);
+    if (bytes::get<std::uint32_t>(bytes.data() + 4) != 0) return bad("a range's reserved bits are set");
     // Each addend is checked against what is left, so the sum cannot overflow.
     if (range.length == 0 || range.length > kMaxChunkSize - total) {
       return bad("a request's range has " + std::to_string(range.length) + " bytes, " +
                  std::to_string(total) + " come before it; expected 1 to " + std::to_string(kMaxChunkSize) +
-                 " in all");
+                 " bytes all");
     }
     total += range.length;
     out.push_back(range);
@@ -89,17 +89,17 @@ std::string encode_response(const ResponseHeader& header) {
   return out;
 }
 
-Result<ResponseHeader> decode_response_header(std::string_view in) {
-  if (in.size() != kResponseHeaderSize) return bad("a response header is cut short");
-  if (bytes::get<std::uint32_t>(in.data()) != kResponseMagic) {
+Result<ResponseHeader> decode_response_header(std::string_view bytes) {
+  if (bytes.size() != kResponseHeaderSize) return bad("a response header is cut short");
+  if (bytes::get<std::uint32_t>(bytes.data()) != kResponseMagic) {
     return bad("the peer sent something that is no response");
   }
   ResponseHeader header;
-  header.status = bytes::get<std::uint16_t>(in.data() + 4);
-  header.read = bytes::get<std::uint64_t>(in.data() + 8);
-  header.chunk = bytes::get<std::uint32_t>(in.data() + 16);
-  header.length = bytes::get<std::uint64_t>(in.data() + 24);
-  if (bytes::get<std::uint16_t>(in.data() + 6) != 0 || bytes::get<std::uint32_t>(in.data() + 20) != 0) {
+  header.status = bytes::get<std::uint16_t>(bytes.data() + 4);
+  header.read = bytes::get<std::uint64_t>(bytes.data() + 8);
+  header.chunk = bytes::get<std::uint32_t>(bytes.data() + 16);
+  header.length = bytes::get<std::uint64_t>(bytes.data() + 24);
+  if (bytes::get<std::uint16_t>(bytes.data() + 6) != 0 || bytes::get<std::uint32_t>(bytes.data() + 20) != 0) {
     return bad("a response's reserved bits are set");
   }
   if (header.status > status_of(ErrorKind::internal)) {

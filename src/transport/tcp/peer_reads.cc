@@ -56,7 +56,7 @@ ReadId PeerReads::start(ReadRequest request, std::uint64_t total, ReadDone done)
     wake(read->chunks.size(), after);
     fail_stranded(after);
   }
-  run(std::move(after));
+  run(after);
   return id;
 }
 
@@ -76,7 +76,7 @@ void PeerReads::abort(ReadId id, std::function<void()> settled) {
       begin_end(read, Error(ErrorKind::cancelled, "the read was aborted"), after);
     }
   }
-  run(std::move(after));
+  run(after);
 }
 
 void PeerReads::close(std::function<void()> closed) {
@@ -87,6 +87,7 @@ void PeerReads::close(std::function<void()> closed) {
     const std::lock_guard lock(mutex_);
     closing_ = true;
     std::vector<std::shared_ptr<TcpRead>> reads;
+    reads.reserve(reads_.size());
     for (const auto& [id, read] : reads_) reads.push_back(read);
     for (const auto& read : reads) {
       begin_end(read, Error(ErrorKind::peer_lost, "the session to the peer ended during the read"), after);
@@ -95,7 +96,7 @@ void PeerReads::close(std::function<void()> closed) {
       if (slot.connection) connections.push_back(slot.connection);
     }
   }
-  run(std::move(after));
+  run(after);
   // Runs `closed` when the last of the connections and reads lets go of it.
   const std::shared_ptr<void> barrier(nullptr, [closed = std::move(closed)](void*) { closed(); });
   for (const auto& connection : connections) connection->shut(barrier);
@@ -158,10 +159,10 @@ void PeerReads::complete(unsigned slot, const ChunkJob& job) {
       after.finish.emplace_back(read.id, Status());
     }
   }
-  run(std::move(after));
+  run(after);
 }
 
-void PeerReads::refused(unsigned slot, const ChunkJob& job, Error error) {
+void PeerReads::refused(unsigned slot, const ChunkJob& job, const Error& error) {
   After after;
   {
     const std::lock_guard lock(mutex_);
@@ -169,7 +170,7 @@ void PeerReads::refused(unsigned slot, const ChunkJob& job, Error error) {
     --job.read->outstanding;
     begin_end(job.read, error, after);
   }
-  run(std::move(after));
+  run(after);
 }
 
 void PeerReads::detached(const std::shared_ptr<TcpRead>& read, std::uint32_t count) {
@@ -179,7 +180,7 @@ void PeerReads::detached(const std::shared_ptr<TcpRead>& read, std::uint32_t cou
     read->outstanding -= count;
     end_if_idle(read, after);
   }
-  run(std::move(after));
+  run(after);
 }
 
 void PeerReads::drained(unsigned slot) {
@@ -201,12 +202,12 @@ void PeerReads::lost(unsigned slot, const std::vector<ChunkJob>& jobs, const Err
       if (read.error) {
         end_if_idle(job.read, after);
       } else if (read.chunks[job.chunk].attempts > options_.retries) {
-        begin_end(job.read,
-                  std::move(Error(error.kind(), "a chunk was asked for " +
-                                                    std::to_string(read.chunks[job.chunk].attempts) +
-                                                    " times and each time its data connection broke")
-                                .with_cause(error)),
-                  after);
+        begin_end(
+            job.read,
+            Error(error.kind(), "a chunk was asked for " + std::to_string(read.chunks[job.chunk].attempts) +
+                                    " times and each time its data connection broke")
+                .with_cause(error),
+            after);
       } else {
         if (!read.has_work()) ready_.push_back(job.read);
         read.again.push_back(job.chunk);
@@ -220,10 +221,10 @@ void PeerReads::lost(unsigned slot, const std::vector<ChunkJob>& jobs, const Err
       fail_stranded(after);
     }
   }
-  run(std::move(after));
+  run(after);
 }
 
-void PeerReads::run(After after) {
+void PeerReads::run(const After& after) {
   for (const auto& connection : after.start) connection->start();
   for (const auto& connection : after.wake) connection->wake();
   for (const auto& [connection, read] : after.detach) connection->detach(read);
@@ -292,13 +293,13 @@ void PeerReads::fail_stranded(After& after) {
   // A peer that was reached before and refuses connections now is one that died.
   const bool lost = ever_open_ && cause.kind() == ErrorKind::unreachable;
   std::vector<std::shared_ptr<TcpRead>> reads;
+  reads.reserve(reads_.size());
   for (const auto& [id, read] : reads_) reads.push_back(read);
   for (const auto& read : reads) {
-    begin_end(
-        read,
-        std::move(Error(lost ? ErrorKind::peer_lost : cause.kind(), "no data connection to the peer is left")
-                      .with_cause(cause)),
-        after);
+    begin_end(read,
+              Error(lost ? ErrorKind::peer_lost : cause.kind(), "no data connection to the peer is left")
+                  .with_cause(cause),
+              after);
   }
 }
 

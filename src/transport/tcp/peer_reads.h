@@ -58,7 +58,7 @@ class PeerReads : public std::enable_shared_from_this<PeerReads> {
   /// A chunk's bytes are in place.
   void complete(unsigned slot, const ChunkJob& job);
   /// The peer answered with an error; the chunk's response is over.
-  void refused(unsigned slot, const ChunkJob& job, Error error);
+  void refused(unsigned slot, const ChunkJob& job, const Error& error);
   /// The connection let go of the destinations of `count` chunks of `read`; their responses are still due.
   void detached(const std::shared_ptr<TcpRead>& read, std::uint32_t count);
   /// The response of a detached chunk has been thrown away.
@@ -85,7 +85,7 @@ class PeerReads : public std::enable_shared_from_this<PeerReads> {
     std::vector<std::pair<std::shared_ptr<ReadConnection>, std::shared_ptr<TcpRead>>> detach;
     std::vector<std::pair<ReadId, Status>> finish;
   };
-  void run(After after);
+  void run(const After& after);
 
   // The mutex is held in all of these:
   void dial(After& after);
