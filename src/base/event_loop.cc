@@ -25,6 +25,9 @@ namespace stagewire {
 
 namespace {
 
+// A kernel timer that stands on a cancelled task is moved if what comes next is this much later.
+constexpr std::chrono::milliseconds kWorthAMove{100};
+
 // The shared part of a watch: Asio's handlers keep it alive, and find out that the watch is gone by `closed`.
 struct WatchState : std::enable_shared_from_this<WatchState> {
   WatchState(asio::io_context& context, int fd, EventLoop::Task readable, EventLoop::Task writable)
@@ -105,6 +108,16 @@ struct EventLoop::State {
       run_due();
       arm_timer();
     });
+  }
+
+  // The kernel timer is set for a task that is not there any more. Left alone it fires for nothing, which is
+  // cheaper than moving it, unless it would wake a process that sleeps.
+  void disarm_timer(Deadline::Clock::time_point cancelled) {
+    if (!timer_armed || cancelled != armed_for) return;
+    if (!timers.empty() && timers.begin()->first.first - armed_for < kWorthAMove) return;
+    timer_armed = false;
+    timer.cancel();
+    arm_timer();
   }
 
   void run_due() {
@@ -262,8 +275,10 @@ EventLoop::TimerId EventLoop::call_at(Deadline when, Task task) {
 void EventLoop::cancel(TimerId id) {
   const auto found = state_->timer_times.find(id);
   if (found == state_->timer_times.end()) return;
-  state_->timers.erase(State::TimerKey{found->second, id});
+  const Deadline::Clock::time_point cancelled = found->second;
+  state_->timers.erase(State::TimerKey{cancelled, id});
   state_->timer_times.erase(found);
+  state_->disarm_timer(cancelled);
 }
 
 std::unique_ptr<FdWatch> EventLoop::watch(int fd, Task on_readable, Task on_writable) {

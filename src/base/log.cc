@@ -123,8 +123,7 @@ void Logger::log(LogLevel level, std::string_view message) noexcept {
     } else {
       state_->write(level, message);
     }
-    // NOLINTNEXTLINE(bugprone-empty-catch): a failing sink must not end the thread that logs; nowhere to say
-    // so.
+    // NOLINTNEXTLINE(bugprone-empty-catch): a failing sink must not end the thread; nowhere to say so.
   } catch (...) {
   }
 }

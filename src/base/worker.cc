@@ -46,8 +46,9 @@ void Worker::post(UniqueFunction<void()> task) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       state_->thread = std::thread([state = state_.get()]() noexcept { state->run(); });
+      // NOLINTNEXTLINE(bugprone-empty-catch): out of threads; the next post tries again, callers have
+      // deadlines.
     } catch (const std::system_error&) {
-      // Out of threads: the next post tries again. What is queued has a deadline of its caller's.
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!state_->thread.joinable()) return;

@@ -33,6 +33,7 @@ Session::Session(EventLoop& loop, std::shared_ptr<Connection> connection, const 
                   auth_.peer.brief() + ")"),
       route_note_(std::move(route_note)),
       times_(times),
+      beats_(times.heartbeat),
       handler_(handler),
       heard_(boottime_now()) {}
 
@@ -44,10 +45,10 @@ void Session::start() {
       {.on_frame = [this](wire::Frame frame, Fd fd) { return on_frame(std::move(frame), std::move(fd)); },
        .on_closed = [this](Error error) { on_closed(std::move(error)); }});
   handler_.on_up(shared_from_this());
-  if (up_) heartbeat();
+  if (up_) heartbeat(false);
 }
 
-void Session::heartbeat() {
+void Session::heartbeat(bool with_peers) {
   const auto now = boottime_now();
   // A stopped process on this host is not a dead one; its death shows on its own socket. Over a network
   // silence is all there is to tell death by.
@@ -57,7 +58,10 @@ void Session::heartbeat() {
   static_cast<void>(send(wire::Heartbeat{.sent_ns = as_wire(now),
                                          .lease_epoch = handler_.known_epoch_of(peer()),
                                          .settled_below = handler_.settled_below(peer())}));
-  timer_ = loop_.call_at(Deadline::in(times_.heartbeat), [this] { heartbeat(); });
+  if (!up_) return;
+  const auto next = with_peers ? beats_.sent_with_peers(now) : beats_.sent(now);
+  loop_.cancel(timer_);
+  timer_ = loop_.call_at(Deadline::in(next), [this] { heartbeat(false); });
 }
 
 Status Session::on_frame(wire::Frame frame, Fd descriptor) {
@@ -65,8 +69,10 @@ Status Session::on_frame(wire::Frame frame, Fd descriptor) {
   if (const auto* beat = std::get_if<wire::Heartbeat>(&frame)) {
     // The claims it settles are the node's business too.
     STAGEWIRE_TRY(handler_.on_frame(*this, *beat, Fd()));
-    return send(
-        wire::HeartbeatAck{.sent_ns = beat->sent_ns, .lease_epoch = handler_.lease_epoch_for(peer())});
+    STAGEWIRE_TRY(
+        send(wire::HeartbeatAck{.sent_ns = beat->sent_ns, .lease_epoch = handler_.lease_epoch_for(peer())}));
+    if (beats_.joins_peers(heard_)) heartbeat(true);
+    return {};
   }
   if (const auto* ack = std::get_if<wire::HeartbeatAck>(&frame)) {
     const std::chrono::nanoseconds sent(static_cast<std::int64_t>(ack->sent_ns));

@@ -13,6 +13,7 @@
 #include <stagewire/base/result.h>
 
 #include "base/event_loop.h"
+#include "session/beat_schedule.h"
 #include "session/connection.h"
 #include "session/opening.h"
 #include "session/wire.h"
@@ -90,7 +91,7 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   Status on_frame(wire::Frame frame, Fd descriptor);
   void on_closed(Error error);
-  void heartbeat();
+  void heartbeat(bool with_peers);
 
   EventLoop& loop_;
   std::shared_ptr<Connection> connection_;
@@ -102,6 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string peer_label_;
   std::string route_note_;
   SessionTimes times_;
+  BeatSchedule beats_;
   SessionHandler& handler_;
 
   std::chrono::nanoseconds heard_{0};

@@ -90,6 +90,17 @@ Result<double> idle_share(const Bench& bench, Pair& pair) {
   return static_cast<double>(std::max(own, peer)) * 1e-9 / seconds;
 }
 
+// CPU time of one wake-up by a timer, and nothing else, on a CPU that sleeps in between: on a virtual machine
+// most of what an idle process costs.
+double bare_wake(const Bench& bench) {
+  constexpr std::chrono::milliseconds kApart{500};
+  const unsigned wakes = bench.options.quick ? 2 : 10;
+  bench.progress.say("scale: bare wake-ups");
+  const std::int64_t before = cpu_nanoseconds();
+  for (unsigned i = 0; i < wakes; ++i) std::this_thread::sleep_for(kApart);
+  return static_cast<double>(cpu_nanoseconds() - before) * 1e-9 / wakes;
+}
+
 }  // namespace
 
 Result<std::vector<Figure>> bench_scale(const Bench& bench) {
@@ -118,13 +129,16 @@ Result<std::vector<Figure>> bench_scale(const Bench& bench) {
       std::count_if(waiting.begin(), waiting.end(), [](const GetHandle& h) { return h.done(); });
   if (broken != 0)
     return Error(ErrorKind::internal, std::to_string(broken) + " of the waiting claims ended early");
+  loaded.pair.reset();
+  const double wake = bare_wake(bench);
 
   Figure cpu;
-  cpu.work = "the same, idle: CPU of the busier process";
+  cpu.work = "idle with heartbeats: CPU of a process";
   cpu.measured = time_text(idle) + "/s";
-  cpu.beside = "heartbeats on";
+  cpu.beside = "bare wake " + time_text(wake);
   cpu.value = idle * 100;
   cpu.target = Target::at_most(0.1, "%");
+  cpu.detail.set("bare_wake_seconds", wake);
   cpu.detail.set("seconds", bench.options.quick ? 1.0 : bench.options.idle_seconds);
   return std::vector<Figure>{
       cost_figure("get", loaded.gets, loaded.all_gets, empty.gets, empty.all_gets),
