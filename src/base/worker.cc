@@ -46,8 +46,7 @@ void Worker::post(UniqueFunction<void()> task) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       state_->thread = std::thread([state = state_.get()]() noexcept { state->run(); });
-      // NOLINTNEXTLINE(bugprone-empty-catch): out of threads; the next post tries again, callers have
-      // deadlines.
+      // NOLINTNEXTLINE(bugprone-empty-catch): out of threads; the next post tries again.
     } catch (const std::system_error&) {
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
