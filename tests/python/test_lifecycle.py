@@ -116,7 +116,7 @@ ticket = node.put("k", bytearray(100_000))
 node.get_async(sys.argv[1], "never", timeout=60)
 print(ticket)
 sys.stdin.readline()
-ctypes.PyDLL(None).usleep(4_000_000)  # PyDLL keeps the interpreter lock
+ctypes.PyDLL(None).usleep(4_000_000)  # PyDLL keeps the interpreter lock: four leases, as 40 s are by default
 print("back")
 sys.stdin.readline()
 """
