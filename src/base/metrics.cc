@@ -209,6 +209,13 @@ Histogram& Metrics::histogram(std::string_view name, std::string_view help, std:
   return state_->get(state_->histograms, Kind::histogram, name, help, labels, bounds);
 }
 
+void Metrics::zero_gauges(std::string_view name) {
+  const std::lock_guard lock(state_->mutex);
+  const auto family = state_->gauges.find(clean_name(name, true));
+  if (family == state_->gauges.end()) return;
+  for (const auto& [labels, gauge] : family->second.series) gauge->set(0);
+}
+
 std::string Metrics::text() const {
   const std::lock_guard lock(state_->mutex);
   std::string text;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -118,6 +120,8 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   void flush_soon(const NodeId& peer);
   void arm_lender_timer();
   void refresh_gauges(const NodeStats& stats);
+  /// By the reader's name.
+  void set_view_ages(const std::map<std::string, std::chrono::nanoseconds>& ages);
   NodeStats stats_on_loop();
   std::string explain_on_loop();
   /// Runs `task` on the loop and waits for its result; nothing if the loop is closed or takes longer than 5

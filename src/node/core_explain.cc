@@ -60,20 +60,31 @@ void NodeCore::refresh_gauges(const NodeStats& stats) {
 std::string NodeCore::metrics_text() {
   if (fork_guard_.forked()) return {};
   refresh_gauges(stats());
-  const auto oldest = on_loop<std::chrono::nanoseconds>([this] {
-    std::chrono::nanoseconds age{0};
+  const auto oldest = on_loop<std::map<std::string, std::chrono::nanoseconds>>([this] {
+    std::map<std::string, std::chrono::nanoseconds> ages;
     for (const LeaseInfo& lease : lender_->lease_list()) {
-      if (lease.view) age = std::max(age, boottime_now() - lease.since);
+      if (!lease.view) continue;
+      std::chrono::nanoseconds& age = ages[lease.reader_name];
+      age = std::max(age, boottime_now() - lease.since);
     }
-    return age;
+    return ages;
   });
-  if (oldest) {
-    metrics_
-        .gauge("stagewire_oldest_view_age_seconds",
-               "Age of the oldest view that a reader holds of this node's memory")
-        .set(*oldest / std::chrono::seconds(1));
-  }
+  if (oldest) set_view_ages(*oldest);
   return metrics_.text();
+}
+
+void NodeCore::set_view_ages(const std::map<std::string, std::chrono::nanoseconds>& ages) {
+  constexpr std::string_view kOldest = "stagewire_oldest_view_age_seconds";
+  constexpr std::string_view kHeld = "stagewire_view_age_seconds";
+  std::chrono::nanoseconds oldest{0};
+  metrics_.zero_gauges(kHeld);
+  for (const auto& [holder, age] : ages) {
+    oldest = std::max(oldest, age);
+    metrics_.gauge(kHeld, "Age of the oldest view of each reader that holds any", {{"holder", holder}})
+        .set(age / std::chrono::seconds(1));
+  }
+  metrics_.gauge(kOldest, "Age of the oldest view that a reader holds of this node's memory")
+      .set(oldest / std::chrono::seconds(1));
 }
 
 std::string NodeCore::explain() {

@@ -112,6 +112,17 @@ TEST(MetricsTest, ANameUsedAsTwoKindsIsReportedAndDoesNotSpoilTheFirst) {
   EXPECT_THAT(metrics.text(), Not(HasSubstr("77")));
 }
 
+TEST(MetricsTest, AGaugesSeriesAreSetToZeroTogether) {
+  Metrics metrics;
+  metrics.gauge("g", "h", {{"peer", "a"}}).set(5);
+  metrics.gauge("g", "h", {{"peer", "b"}}).set(6);
+  metrics.gauge("other", "h").set(7);
+  metrics.zero_gauges("g");
+  metrics.zero_gauges("unknown");
+  EXPECT_THAT(metrics.text(), HasSubstr("g{peer=\"a\"} 0\ng{peer=\"b\"} 0\n"));
+  EXPECT_THAT(metrics.text(), HasSubstr("other 7\n"));
+}
+
 TEST(MetricsTest, SeriesOfOneNameAreBounded) {
   Metrics metrics;
   for (int peer = 0; peer < 5000; ++peer) {

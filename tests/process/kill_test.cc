@@ -248,7 +248,8 @@ TEST_P(Kill, TheTimeToLiveDoesNotEndARunningRead) {
   if (got.ok()) {
     expect_whole(got, large);
   } else {
-    expect_kind(got, {ErrorKind::expired});  // the machine was so slow that the claim came too late
+    // The machine was so slow that the claim came when the payload had gone, or even waited for the next one.
+    expect_kind(got, {ErrorKind::expired, ErrorKind::deadline_exceeded});
   }
   expect_peer_idle(*peer);
 }

@@ -161,6 +161,38 @@ TEST_P(Stranger, AFullTableOfDescriptorsDoesNotSpinAndIsGotOver) {
   second->expect_ok(wait_command("a", small));
 }
 
+TEST_P(Stranger, NoDescriptorsForDataConnectionsAreGotOver) {
+  start_both();
+  const Pattern tiny{.seed = 5, .size = 100, .parts = 1};  // travels in the grant
+  peer->expect_ok(put_command("tiny", tiny));
+  expect_whole(node->get(from_peer("tiny"), by(seconds(30))), tiny);
+  ASSERT_TRUE(put("tiny", tiny).ok());
+  peer->expect_ok(get_command("t", "tiny"));
+  peer->expect_ok(wait_command("t", tiny));
+  peer->expect_ok(put_command("theirs", small));
+  ASSERT_TRUE(put("ours", small).ok());
+  peer->expect_ok(Line("fill_files"));
+
+  // It cannot dial: a typed error by its deadline, and the payload stays.
+  peer->expect_ok(get_command("a", "ours").with("deadline", std::uint64_t{2000}));
+  const Line refused = peer->command(wait_command("a", small));
+  EXPECT_EQ(refused.verb, "error");
+  EXPECT_TRUE(refused.text("kind") == "io" || refused.text("kind") == "deadline_exceeded")
+      << refused.text("text");
+  // It cannot accept: the get that waits goes through once it can.
+  GetHandle waiting = node->get_async(from_peer("theirs"), by(seconds(50)));
+  EXPECT_TRUE(eventually([&] { return peer->command(Line("stats")).number("leases") == 1; }));
+  peer->expect_ok(Line("free_files"));
+  ASSERT_TRUE(waiting.wait(Deadline::in(kHangGuard)).ok());
+  expect_whole(waiting.take(), small);
+
+  peer->expect_ok(get_command("b", "ours"));
+  peer->expect_ok(wait_command("b", small));
+  for (const char* name : {"t", "b"}) peer->expect_ok(Line("drop").with("name", name));
+  expect_idle();
+  expect_peer_idle(*peer);
+}
+
 TEST_P(Stranger, ANodeThatFindsNoDescriptorsSaysSo) {
   start_both();
   second = std::make_unique<PeerProcess>();

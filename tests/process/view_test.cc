@@ -208,5 +208,21 @@ TEST_P(View, AFullPoolNamesTheViewsHolder) {
   EXPECT_NE(node->explain().find("view"), std::string::npos);
 }
 
+TEST_P(View, TheMetricsNameTheHolderAndForgetIt) {
+  start_both();
+  const auto held = [this] {
+    const std::string text = node->metrics_text();
+    const std::size_t at = text.find("stagewire_view_age_seconds{holder=\"");
+    return at == std::string::npos ? std::string() : text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(held(), "");
+  lend_view();
+  EXPECT_TRUE(eventually([&] { return held().ends_with(" 1"); })) << held();
+  EXPECT_NE(node->metrics_text().find("stagewire_oldest_view_age_seconds 1\n"), std::string::npos);
+  peer->expect_ok(Line("drop").with("name", "a"));
+  EXPECT_TRUE(eventually([&] { return node->stats().leases == 0; })) << state();
+  EXPECT_TRUE(held().ends_with(" 0")) << held();
+}
+
 }  // namespace
 }  // namespace stagewire::test

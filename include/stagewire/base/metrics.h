@@ -73,6 +73,9 @@ class Metrics {
   Histogram& histogram(std::string_view name, std::string_view help, std::span<const double> bounds,
                        const MetricLabels& labels = {});
 
+  /// Sets every series of a gauge to 0, before those that still stand for something are set again.
+  void zero_gauges(std::string_view name);
+
   /// Prometheus text exposition format 0.0.4.
   std::string text() const;
 

@@ -6,14 +6,17 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <memory>
+#include <netinet/in.h>
 #include <set>
 #include <string>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <stagewire/node/node.h>
 
+#include "base/fd.h"
 #include "process/support/pattern.h"
 #include "process/support/peer_process.h"
 #include "process/support/process_state.h"
@@ -26,6 +29,7 @@ enum class Route : std::uint8_t {
   tcp,       ///< Unix session, secret, tcp reads
   insecure,  ///< the same without a secret, on request
   net,       ///< TCP session and tcp reads, as between two hosts: leases end by the clock
+  net6,      ///< the same over IPv6
 };
 inline std::string name_of(Route route) {
   switch (route) {
@@ -37,6 +41,8 @@ inline std::string name_of(Route route) {
       return "insecure";
     case Route::net:
       return "net";
+    case Route::net6:
+      return "net6";
   }
   return "";
 }
@@ -48,7 +54,8 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   void SetUp() override {
     names_before_ = left_behind_names();
     socket_dir_ = "/tmp/stagewire-test-" + std::to_string(::getpid());
-    if (GetParam() == Route::net) std::filesystem::create_directories(socket_dir_);
+    if (GetParam() == Route::net6 && !has_ipv6()) GTEST_SKIP() << "this host has no IPv6 loopback address";
+    if (over_network()) std::filesystem::create_directories(socket_dir_);
   }
   void TearDown() override {
     node.reset();
@@ -75,6 +82,8 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
         line.with("insecure", "true").with("routes", "tcp");
         break;
       case Route::net:
+      case Route::net6:
+        if (GetParam() == Route::net6) line.with("listen", "[::1]:0");
         line.with("secret", std::string(kSecret)).with("routes", "tcp").with("socket_dir", socket_dir_);
         // Long enough for a loaded machine, short enough to wait for.
         line.with("heartbeat", "100 ms").with("lease", "3 s");
@@ -201,9 +210,18 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   std::string peer_address;
 
  private:
+  static bool over_network() { return GetParam() == Route::net || GetParam() == Route::net6; }
+  static bool has_ipv6() {
+    const Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in6 loopback{};
+    loopback.sin6_family = AF_INET6;
+    loopback.sin6_addr = in6addr_loopback;
+    return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&loopback), sizeof(loopback)) == 0;
+  }
+
   // Without its Unix sockets a node is found over TCP alone, as from another host.
   void forget_unix_sockets() const {
-    if (GetParam() != Route::net) return;
+    if (!over_network()) return;
     for (const auto& entry : std::filesystem::directory_iterator(socket_dir_))
       std::filesystem::remove(entry.path());
   }
@@ -215,7 +233,8 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
 inline std::string route_name(const ::testing::TestParamInfo<Route>& info) {
   return name_of(info.param);
 }
-inline const auto kAllRoutes = ::testing::Values(Route::shm, Route::tcp, Route::insecure, Route::net);
+inline const auto kAllRoutes =
+    ::testing::Values(Route::shm, Route::tcp, Route::insecure, Route::net, Route::net6);
 inline const auto kMainRoutes = ::testing::Values(Route::shm, Route::tcp, Route::net);
 
 }  // namespace stagewire::test
