@@ -198,7 +198,7 @@ void VerbsLink::note_failure(const Error& why) {
 void VerbsLink::on_draining(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue) {
   call_in(host_.options.drain_timeout, guarded([this, reads, queue] {
             if (host_.device) host_.device->helper().check();
-            reads->drain_overdue(queue);
+            if (reads->drain_overdue(queue)) on_draining(reads, queue);
           }));
 }
 

@@ -161,6 +161,10 @@ void FakeVerbs::fail_destroy(int error_number, std::size_t count) {
   const std::lock_guard lock(mutex_);
   fail_destroy_ = {error_number, count};
 }
+bool FakeVerbs::wait_for_failed_destroys() {
+  Lock lock(mutex_);
+  return wait_until(lock, [&] { return fail_destroy_.second == 0; });
+}
 void FakeVerbs::shut_modify(ibv_qp_state state) {
   const std::lock_guard lock(mutex_);
   shut_modify_[state] = true;

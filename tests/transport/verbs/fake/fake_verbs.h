@@ -83,6 +83,8 @@ class FakeVerbs final : public VerbsApi {
   /// Calls of modify_qp towards `state` fail.
   void fail_modify(ibv_qp_state state, int error_number);
   void fail_destroy(int error_number, std::size_t count);
+  /// Waits until the failures that fail_destroy() planned have happened.
+  bool wait_for_failed_destroys();
   /// Calls of modify_qp towards `state`, or of reg_mr, do not return before open_gates().
   void shut_modify(ibv_qp_state state);
   void shut_registrations();
