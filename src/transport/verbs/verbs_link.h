@@ -111,6 +111,8 @@ class VerbsLink final : public Link {
   void give_up_connecting(std::uint64_t request);
   void end_pending();
   void note_failure(const Error& why);
+  void arm_retry();
+  void retry();
   void request_keys();
   void on_draining(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue);
   void on_drained(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue,
