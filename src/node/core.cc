@@ -53,14 +53,17 @@ std::string name_or_pid(const NodeConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<NodeCore>> NodeCore::create(NodeConfig config) {
+Result<std::unique_ptr<NodeCore>> NodeCore::create(NodeConfig config,
+                                                   const VerbsTransport::OpenApi& open_verbs) {
   STAGEWIRE_TRY(validate(config));
   STAGEWIRE_ASSIGN(std::string secret, load_secret(config));
   std::unique_ptr<NodeCore> core(new NodeCore(std::move(config), std::move(secret)));
   STAGEWIRE_TRY(core->make_pools());
   STAGEWIRE_TRY(core->make_transports());
-  const std::optional<Status> listening =
-      core->on_loop<Status>([raw = core.get()] { return raw->start_listening(); });
+  const std::optional<Status> listening = core->on_loop<Status>([raw = core.get(), open_verbs]() -> Status {
+    STAGEWIRE_TRY(raw->make_verbs(open_verbs));
+    return raw->start_listening();
+  });
   if (!listening) return Error(ErrorKind::internal, "the event loop did not start");
   if (!listening->ok()) return listening->error();
   return core;
@@ -142,6 +145,27 @@ Status NodeCore::make_transports() {
         return std::move(token).error();
     }
   }
+  return {};
+}
+
+Status NodeCore::make_verbs(const VerbsTransport::OpenApi& open_verbs) {
+  const bool allowed =
+      std::any_of(config_.routes.begin(), config_.routes.end(),
+                  [](const std::string& route) { return route == "auto" || route == "verbs"; });
+  if (!allowed) return {};
+  STAGEWIRE_ASSIGN(std::unique_ptr<VerbsTransport> verbs,
+                   VerbsTransport::create(
+                       verbs_options(config_), loop_,
+                       [mailbox = mailbox_](EventLoop::Task task) { return mailbox->post(std::move(task)); },
+                       log_, metrics_, open_verbs));
+  if (verbs->viability().viable) {
+    verbs->add_receive_pool(receive_pool_);
+    for (const ExportedMemory& memory : memories_) {
+      if (Result<MemoryToken> token = verbs->export_memory(memory); !token.ok())
+        return std::move(token).error();
+    }
+  }
+  transports_.push_back(std::move(verbs));
   return {};
 }
 
@@ -484,9 +508,9 @@ void NodeCore::close() {
   }
   mailbox_->close();
   directory_.clear();
+  loop_.stop();  // before the transports, whose state is the loop's
   for (auto& transport : transports_) transport->close();
   worker_.stop();
-  loop_.stop();
   book_.close();  // whoever still waits learns that the node is closed
 }
 

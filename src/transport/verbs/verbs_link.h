@@ -42,6 +42,7 @@ class VerbsLink final : public Link {
   Result<View> view(std::span<const RemoteRange> from) override;
   ReadId read(ReadRequest request, ReadDone done) override;
   void abort(ReadId id, std::function<void()> settled) override;
+  bool is_of_path(const Error& error) const override;
   void close(std::function<void()> closed) override;
 
   // From the transport:

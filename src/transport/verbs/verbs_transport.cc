@@ -291,12 +291,12 @@ void VerbsTransport::retire_when_quiet() {
 }
 
 void VerbsTransport::close() {
-  // Called once every link is closed, on any thread: what is the loop's stays as it is.
+  // Every link is closed, and the loop has stopped or is where this runs. It may be gone when this comes again.
+  if (std::exchange(closed_, true)) return;
   opener_.stop();
-  if (host_.device) {
-    host_.registrations->set_device(nullptr);
-    host_.device->close();
-  }
+  host_.loop.cancel(std::exchange(reopen_timer_, 0));
+  host_.loop.cancel(std::exchange(retire_timer_, 0));
+  if (host_.device) host_.device->close();
   for (const auto& device : retired_) device->close();
 }
 

@@ -92,6 +92,7 @@ class VerbsTransport final : public Transport {
   std::chrono::milliseconds reopen_delay_;
   EventLoop::TimerId reopen_timer_ = 0;
   EventLoop::TimerId retire_timer_ = 0;
+  bool closed_ = false;
   Worker opener_{"sw-verbs-open"};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
