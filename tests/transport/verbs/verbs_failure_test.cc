@@ -2,6 +2,7 @@
 // away, registrations and connections that fail.
 #include <cerrno>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "verbs_fixture.h"
 
@@ -137,6 +138,18 @@ TEST_F(VerbsFailure, ALostAdapterEndsReadsAndIsOpenedAgain) {
   ASSERT_TRUE(harness_->wait_viable(true));
   EXPECT_EQ(kind_name(harness_->read_now(request(1 << 20))), "ok");
   EXPECT_TRUE(same(1 << 20));
+}
+
+TEST_F(VerbsFailure, AnAdapterWhoseEventsHangUpIsOpenedAgain) {
+  start();
+  fake_->hang_up_events("fake0");
+  const Deadline deadline = Deadline::in(kHangGuard);
+  const auto connections = [&] { return metric("stagewire_verbs_connections_total"); };
+  const std::uint64_t before = connections();
+  while (connections() == before && !deadline.passed()) std::this_thread::yield();
+  EXPECT_GT(connections(), before);
+  ASSERT_TRUE(harness_->wait_viable(true));
+  EXPECT_EQ(kind_name(harness_->read_now(request(1 << 20))), "ok");
 }
 
 TEST_F(VerbsFailure, TheSendersAdapterMayComeBackWithOtherKeys) {

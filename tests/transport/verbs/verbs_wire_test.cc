@@ -136,6 +136,20 @@ TEST(VerbsWire, RefusesValuesOutOfBounds) {
   EXPECT_FALSE(decode(refusal).ok());
 }
 
+TEST(VerbsWire, RefusesTextsThatAreNotPlain) {
+  for (const char* text : {"a\nb", "\x1b[31m", "\x7f", "\xff", "\xc3"})
+    EXPECT_FALSE(decode(encode(Message(Refused{1, ErrorKind::busy, text}))).ok());
+  EXPECT_TRUE(decode(encode(Message(Refused{1, ErrorKind::busy, "a → b"}))).ok());
+}
+
+TEST(VerbsWire, CutsLongTextsBetweenCharacters) {
+  std::string arrows = "x";
+  while (arrows.size() < 2 * kMaxText) arrows += "→";
+  const auto cut = decode(encode(Message(Refused{1, ErrorKind::busy, arrows})));
+  ASSERT_TRUE(cut.ok()) << cut.error();
+  EXPECT_EQ(std::get<Refused>(*cut).text, arrows.substr(0, 511 / 3 * 3 + 1));
+}
+
 TEST(VerbsWire, CutsLongTexts) {
   const auto decoded = decode(encode(Message(Refused{1, ErrorKind::busy, std::string(5000, 'x')})));
   ASSERT_TRUE(decoded.ok());
