@@ -97,10 +97,6 @@ bool FakeVerbs::wait_for_requests(std::size_t count) {
   Lock lock(mutex_);
   return wait_until(lock, [&] { return waiting() >= count; });
 }
-std::size_t FakeVerbs::requests() const {
-  const std::lock_guard lock(mutex_);
-  return waiting();
-}
 void FakeVerbs::fail_next(ibv_wc_status status) {
   const std::lock_guard lock(mutex_);
   failures_.push_back(status);
