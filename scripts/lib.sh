@@ -38,7 +38,7 @@ install_packages() {
   local package
   mapfile -t wanted < <(packages "$@")
   for package in "${wanted[@]}"; do
-    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+    installed "$package" || missing+=("$package")
   done
   ((${#missing[@]})) || return 0
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
@@ -80,10 +80,15 @@ compile() {
   cmake --build "$directory" -j "$(jobs)" ${1:+--target "$@"}
 }
 
-# configure_release: the build that users get, in build/release, with everything that the tree has so far.
+installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# configure_release: the build that users get, in build/release. The micro-benchmarks are for ./test, which installs
+# their library.
 configure_release() {
+  local bench=OFF
+  installed libbenchmark-dev && bench=ON
   configure release -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release -DSTAGEWIRE_WERROR=ON \
-    -DSTAGEWIRE_BENCH="$(on_if_there bench/CMakeLists.txt)" "$@"
+    -DSTAGEWIRE_BENCH="$bench" "$@"
 }
 
 # make_venv DIR [VENV OPTION...]: a virtual environment of Debian's Python in build/DIR, made anew when the one
