@@ -218,11 +218,12 @@ void VerbsLink::on_drained(const std::shared_ptr<VerbsReads>& reads, std::uint32
     pairs.push_back(std::move(pair));
     destroy(std::move(pairs));
   }
+  if (reads != reads_) return;  // of a device that is gone; another's queues have the same numbers
   const auto found = remotes_.find(queue);
-  if (found == remotes_.end()) return;  // of a device that is gone
+  if (found == remotes_.end()) return;
   channel_.send(verbs_wire::encode(verbs_wire::Drop{found->second.request, found->second.qpn}));
   remotes_.erase(found);
-  if (closed_ || reads != reads_) return;
+  if (closed_) return;
   if (!cause) return connect_missing();
   // The connection is to blame, and the other queues have the same one.
   reads->drain_all();

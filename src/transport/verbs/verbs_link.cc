@@ -325,6 +325,8 @@ void VerbsLink::on_device_lost(const Error& why) {
   fail_reads(why);
   if (reads_) reads_->drain_all();
   reads_ = nullptr;
+  for (const auto& [queue, remote] : remotes_)
+    channel_.send(verbs_wire::encode(verbs_wire::Drop{remote.request, remote.qpn}));
   remotes_.clear();
   for (auto& [request, served] : served_) destroy(std::move(served.pairs));
   served_.clear();
