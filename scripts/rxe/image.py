@@ -14,7 +14,8 @@ BUSYBOX = pathlib.Path("/bin/busybox")
 BOOT = pathlib.Path("/boot")
 
 # crc32_generic: without it rxe says "failed to init crc32 algorithm" when a device is added (Linux 6.1).
-MODULES = ("crc32_generic", "crc32_pclmul", "virtio_pci", "virtio_net", "9pnet_virtio", "9p", "rdma_ucm", "rdma_rxe")
+MODULES = ("crc32_generic", "crc32_pclmul", "virtio_pci", "virtio_net", "9pnet_virtio", "9p", "rdma_ucm", "rdma_rxe",
+           "sch_tbf")
 
 
 class NotThere(Exception):
