@@ -81,15 +81,20 @@ class Guest:
         self.console.join(timeout=10)
 
 
-def qemu_arguments(node: int, count: int, *, kernel: pathlib.Path, image: pathlib.Path, root: pathlib.Path,
-                   out: pathlib.Path, memory: int, cpus: int) -> list[str]:
-    """QEMU's command line for a guest, without its network."""
+def qemu_path() -> str:
+    """Raises NotThere."""
     program = shutil.which(QEMU)
     if program is None:
         raise NotThere(f"no {QEMU}: install qemu-system-x86")
+    return program
+
+
+def qemu_arguments(node: int, count: int, *, kernel: pathlib.Path, image: pathlib.Path, root: pathlib.Path,
+                   out: pathlib.Path, memory: int, cpus: int) -> list[str]:
+    """QEMU's command line for a guest, without its network."""
     words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", f"rxe_node={node}", f"rxe_nodes={count}",
              f"rxe_root={root}", f"rxe_out={out}"]
-    return [program, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(cpus), "-m", str(memory),
+    return [qemu_path(), "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(cpus), "-m", str(memory),
             "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot", "-nodefaults",
             "-kernel", str(kernel), "-initrd", str(image), "-append", " ".join(words),
             "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
