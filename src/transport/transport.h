@@ -110,6 +110,8 @@ class LinkChannel {
   virtual std::string data_hello(std::uint64_t index) = 0;
   /// Sends an opaque message (≤ 64 KiB) to the same transport's Link at the peer.
   virtual void send(std::string message) = 0;
+  /// What Link::viability says has changed by itself: the node chooses its routes anew.
+  virtual void viability_changed() {}
 };
 
 struct ReadRequest {
@@ -182,6 +184,11 @@ class Transport {
   /// Makes a memory readable by peers over this transport and says what they need to attach it.
   virtual Result<MemoryToken> export_memory(const ExportedMemory& memory) = 0;
   virtual void forget_memory(std::uint32_t memory) = 0;
+  /// Memory that many reads will have as their destination, for a transport that has to prepare such memory.
+  /// It is never exported.
+  virtual void add_receive_pool(const std::shared_ptr<Pool>& /*pool*/) {}
+  /// More about the choices of the transport than viability() says: whole lines, for people.
+  virtual std::string explain() const { return {}; }
   /// A session to a peer is up, and the peer's transport of the same name said `peer_hello` (untrusted). The
   /// channel outlives the link.
   virtual Result<std::unique_ptr<Link>> connect(LinkChannel& channel, std::string_view peer_hello) = 0;
