@@ -26,6 +26,8 @@ stagewire_find_header(STAGEWIRE_SODIUM_INCLUDE sodium.h libsodium-dev)
 stagewire_find_archive(STAGEWIRE_SODIUM_ARCHIVE libsodium.a libsodium-dev)
 stagewire_find_header(STAGEWIRE_YAML_INCLUDE yaml.h libyaml-dev)
 stagewire_find_archive(STAGEWIRE_YAML_ARCHIVE libyaml.a libyaml-dev)
+# Types and inline functions alone: nothing is linked, the library is opened at run time.
+stagewire_find_header(STAGEWIRE_VERBS_INCLUDE infiniband/verbs.h libibverbs-dev)
 if(STAGEWIRE_TOOLS)
   stagewire_find_header(STAGEWIRE_CLI11_INCLUDE CLI/CLI.hpp libcli11-dev)
 endif()

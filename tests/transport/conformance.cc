@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -320,7 +321,10 @@ TEST_P(TransportConformance, ViewsStayValidAfterEverythingIsClosed) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportConformance, ::testing::ValuesIn([] {
                            std::vector<ConformanceCase> cases;
-                           for (const std::string name : {"local", "shm", "tcp", "faulty"}) {
+                           std::vector<std::string> names{"local", "shm", "tcp", "verbs", "faulty"};
+                           if (std::getenv(kRdmaDeviceVariable) != nullptr)
+                             names.emplace_back("verbs_device");
+                           for (const std::string& name : names) {
                              cases.push_back(
                                  {name, [name](std::uint64_t size) { return make_harness(name, size); }});
                            }

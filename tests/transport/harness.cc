@@ -10,6 +10,7 @@
 #include "transport/local/local_transport.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
+#include "verbs/verbs_harness.h"
 
 namespace stagewire::testing_support {
 
@@ -175,6 +176,8 @@ std::unique_ptr<TransportHarness> make_harness(const std::string& name, std::uin
   if (name == "local") return std::make_unique<LocalHarness>(pool_size);
   if (name == "shm") return std::make_unique<ShmHarness>(pool_size);
   if (name == "tcp") return std::make_unique<TcpHarness>(pool_size, TcpOptions(), false);
+  if (name == "verbs") return VerbsHarness::over_fake(pool_size);
+  if (name == "verbs_device") return VerbsHarness::over_device(pool_size, std::getenv(kRdmaDeviceVariable));
   if (name == "faulty") return std::make_unique<TcpHarness>(pool_size, TcpOptions(), true);
   std::abort();
 }

@@ -22,6 +22,8 @@ namespace stagewire::testing_support {
 
 inline constexpr std::uint32_t kMemory = 7;
 inline constexpr std::uint64_t kLease = 42;
+/// Names a real RDMA device, over which the tests of the verbs transport run as well.
+inline constexpr const char* kRdmaDeviceVariable = "STAGEWIRE_TEST_RDMA_DEVICE";
 
 class TransportHarness {
  public:
@@ -74,7 +76,8 @@ class TransportHarness {
   EventLoop loop_{"test-loop"};
 };
 
-/// `name` is local, shm, tcp, or faulty (tcp behind the fault decorator with no fault planned).
+/// `name` is local, shm, tcp, verbs (over fake adapters), verbs_device (over the adapter that
+/// STAGEWIRE_TEST_RDMA_DEVICE names), or faulty (tcp behind the fault decorator with no fault planned).
 std::unique_ptr<TransportHarness> make_harness(const std::string& name, std::uint64_t pool_size);
 std::unique_ptr<TransportHarness> make_tcp_harness(const TcpOptions& options, std::uint64_t pool_size);
 

@@ -84,6 +84,9 @@ class TestChannel final : public LinkChannel {
   bool on_same_host = true;
   std::string ip = "127.0.0.1";
   std::uint64_t hellos = 0;  ///< how many data_hello() were asked for
+  /// What becomes of a message that the link sends; dropped if not set.
+  std::function<void(std::string)> on_send;
+  std::atomic<int> changes{0};  ///< of viability, as the link told
 
   const NodeId& self() const override { return self_id; }
   const NodeId& peer() const override { return peer_id; }
@@ -92,7 +95,10 @@ class TestChannel final : public LinkChannel {
   std::array<std::byte, 32> derive_key(std::string_view, std::uint64_t) const override { return {}; }
   std::array<std::byte, 16> session_id() const override { return {}; }
   std::string data_hello(std::uint64_t index) override;
-  void send(std::string) override {}
+  void send(std::string message) override {
+    if (on_send) on_send(std::move(message));
+  }
+  void viability_changed() override { ++changes; }
 };
 inline constexpr std::size_t kDataHelloSize = 128;
 /// The index in a hello made by TestChannel.

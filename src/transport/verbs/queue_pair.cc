@@ -56,7 +56,7 @@ Status QueuePair::make() {
   init.cap.max_send_sge = role_ == Role::reads ? std::min(most_sge, kMaxPieces) : 1;
   init.cap.max_recv_wr = 1;
   init.cap.max_recv_sge = 1;
-  qp_ = device_->api().create_qp(device_->pd(), init);
+  qp_ = device_->create_queue_pair(init);
   if (qp_ == nullptr) return call_error(errno, "ibv_create_qp");
   // The driver may have given more; the completion queue has room for what was asked for.
   depth_ = options.send_queue_depth;
@@ -125,7 +125,7 @@ Status QueuePair::stop() {
 
 Status QueuePair::destroy() {
   if (qp_ == nullptr) return {};
-  if (const int failed = device_->api().destroy_qp(qp_); failed != 0)
+  if (const int failed = device_->destroy_queue_pair(qp_); failed != 0)
     return call_error(failed, "ibv_destroy_qp");
   qp_ = nullptr;
   return {};

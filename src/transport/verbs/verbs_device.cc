@@ -147,7 +147,12 @@ Result<Registration> VerbsDevice::register_memory(void* address, std::uint64_t s
       const std::uint64_t offset = i * registration.piece;
       const std::size_t length = std::min(registration.piece, size - offset);
       registration.pieces[i] = api_->reg_mr(pd_, static_cast<std::byte*>(address) + offset, length, access);
-      if (registration.pieces[i] == nullptr) failed = errno != 0 ? errno : EIO;
+      if (registration.pieces[i] == nullptr) {
+        failed = errno != 0 ? errno : EIO;
+        continue;
+      }
+      const std::lock_guard lock(live_mutex_);
+      live_registrations_.insert(registration.pieces[i]);
     }
   };
   std::vector<std::thread> others;
@@ -166,10 +171,33 @@ Result<Registration> VerbsDevice::register_memory(void* address, std::uint64_t s
 
 void VerbsDevice::deregister(const Registration& registration) {
   for (ibv_mr* mr : registration.pieces) {
-    if (mr == nullptr) continue;
+    {
+      const std::lock_guard lock(live_mutex_);
+      if (live_registrations_.erase(mr) == 0) continue;
+    }
     if (const int failed = api_->dereg_mr(mr); failed != 0)
       log_->error(call_error(failed, "ibv_dereg_mr").to_string());
   }
+}
+
+ibv_qp* VerbsDevice::create_queue_pair(ibv_qp_init_attr& attributes) {
+  ibv_qp* qp = api_->create_qp(pd_, attributes);
+  if (qp == nullptr) return nullptr;
+  const std::lock_guard lock(live_mutex_);
+  live_queue_pairs_.insert(qp);
+  return qp;
+}
+
+int VerbsDevice::destroy_queue_pair(ibv_qp* qp) {
+  {
+    const std::lock_guard lock(live_mutex_);
+    if (live_queue_pairs_.erase(qp) == 0) return 0;
+  }
+  const int failed = api_->destroy_qp(qp);
+  if (failed == 0) return 0;
+  const std::lock_guard lock(live_mutex_);
+  live_queue_pairs_.insert(qp);
+  return failed;
 }
 
 void VerbsDevice::close() {
@@ -180,6 +208,16 @@ void VerbsDevice::close() {
   const auto check = [this](int failed, const char* call) {
     if (failed != 0) log_->error(call_error(failed, call).to_string());
   };
+  // What was on its way to the loop when that closed.
+  std::set<ibv_qp*> queue_pairs;
+  std::set<ibv_mr*> registrations;
+  {
+    const std::lock_guard lock(live_mutex_);
+    queue_pairs.swap(live_queue_pairs_);
+    registrations.swap(live_registrations_);
+  }
+  for (ibv_qp* qp : queue_pairs) check(api_->destroy_qp(qp), "ibv_destroy_qp");
+  for (ibv_mr* mr : registrations) check(api_->dereg_mr(mr), "ibv_dereg_mr");
   if (cq_ != nullptr) check(api_->destroy_cq(cq_), "ibv_destroy_cq");
   if (channel_ != nullptr) check(api_->destroy_comp_channel(channel_), "ibv_destroy_comp_channel");
   if (pd_ != nullptr) check(api_->dealloc_pd(pd_), "ibv_dealloc_pd");

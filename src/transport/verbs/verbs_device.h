@@ -5,6 +5,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,7 +39,6 @@ class VerbsDevice : public std::enable_shared_from_this<VerbsDevice> {
   VerbsDevice& operator=(const VerbsDevice&) = delete;
 
   VerbsApi& api() noexcept { return *api_; }
-  ibv_pd* pd() const noexcept { return pd_; }
   ibv_cq* cq() const noexcept { return cq_; }
   const ibv_device_attr& attributes() const noexcept { return attributes_; }
   const DeviceChoice& choice() const noexcept { return choice_; }
@@ -67,11 +68,15 @@ class VerbsDevice : public std::enable_shared_from_this<VerbsDevice> {
   /// helper thread (or the caller's while a node starts). `what` stands in errors. Errors: io.
   Result<Registration> register_memory(void* address, std::uint64_t size, bool for_peers,
                                        std::string_view what);
-  /// Ends registrations; failures are logged. Blocks.
+  /// Ends registrations; failures are logged. Blocks. Nothing after close(), which has ended them all.
   void deregister(const Registration& registration);
 
-  /// Stops the threads and closes everything; what is registered must have been handed to the helper by
-  /// then. Idempotent; any thread but the device's own.
+  /// Makes a queue pair, and destroys one: as the API does, but close() sees to those that are left. Block.
+  ibv_qp* create_queue_pair(ibv_qp_init_attr& attributes);
+  int destroy_queue_pair(ibv_qp* qp);
+
+  /// Stops the threads, then destroys and closes everything that is left. No read may be running. Idempotent;
+  /// any thread but the device's own.
   void close();
 
  private:
@@ -97,6 +102,9 @@ class VerbsDevice : public std::enable_shared_from_this<VerbsDevice> {
   std::unique_ptr<DeviceHelper> helper_;
   std::unique_ptr<DevicePoller> poller_;
   std::atomic<bool> closed_{false};
+  std::mutex live_mutex_;  // never held in a call of the API
+  std::set<ibv_mr*> live_registrations_;
+  std::set<ibv_qp*> live_queue_pairs_;
 };
 
 }  // namespace stagewire
