@@ -25,6 +25,8 @@
 #include "base/units.h"
 #include "memory/copy_kernels.h"
 #include "memory/memfd.h"
+#include "transport/verbs/device_choice.h"
+#include "transport/verbs/verbs_real.h"
 
 namespace stagewire::tools {
 
@@ -266,6 +268,47 @@ Check check_buffers(const NodeConfig& config) {
           "as root: sysctl net.core.wmem_max=" + bytes + " net.core.rmem_max=" + bytes};
 }
 
+// --- RDMA.
+
+Check check_rdma(const NodeConfig& config) {
+  const bool wanted = std::find(config.routes.begin(), config.routes.end(), "verbs") != config.routes.end();
+  const Health missing = wanted ? Health::broken : Health::absent;
+  Result<std::shared_ptr<VerbsApi>> api = open_real_verbs();
+  if (!api.ok()) {
+    return {"RDMA", missing, api.error().message(), "apt-get install ibverbs-providers libibverbs1"};
+  }
+  const Result<std::vector<InterfaceAddress>> addresses = interface_addresses();
+  const DeviceDecision decision =
+      choose_device(verbs_options(config),
+                    gather_device_facts(**api, addresses.ok() ? *addresses : std::vector<InterfaceAddress>()),
+                    own_numa_node());
+  if (!decision.choice) {
+    const bool misnamed = decision.error->kind() == ErrorKind::config;
+    return {"RDMA", misnamed ? Health::broken : missing, decision.error->message(),
+            misnamed ? "correct rdma_device" : ""};
+  }
+  std::string finding;
+  for (const DeviceCandidate& candidate : decision.considered)
+    finding += (finding.empty() ? "" : "; ") + candidate.name + ": " + candidate.reason;
+  return works("RDMA", finding);
+}
+
+Check check_locked_memory(const NodeConfig& config, bool rdma) {
+  rlimit limit{};
+  static_cast<void>(::getrlimit(RLIMIT_MEMLOCK, &limit));
+  const std::string amount = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : format_size(limit.rlim_cur);
+  if (!rdma)
+    return {"locked memory", Health::absent, amount + "; matters to RDMA alone, which is not used", ""};
+  const std::uint64_t wanted = config.publish_pool_size + config.receive_pool_size;
+  // CAP_IPC_LOCK lifts the limit; registering a pool is the true test, and a node says how that went.
+  if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < wanted && ::geteuid() != 0) {
+    return {"locked memory", Health::limited,
+            amount + " may be locked; the two pools need " + format_size(wanted) + " to be registered",
+            "ulimit -l unlimited (LimitMEMLOCK=infinity for a service, --ulimit memlock=-1 for a container)"};
+  }
+  return works("locked memory", amount);
+}
+
 // --- The process.
 
 Check check_open_files(const NodeConfig& config) {
@@ -289,16 +332,6 @@ Check check_cpus() {
   if (count > 1) return works("CPUs", std::to_string(count) + " may be used; a waiting caller spins briefly");
   return {"CPUs", Health::limited, "one may be used: waiting callers do not spin, and copies have one thread",
           "give the process more CPUs (taskset, cgroup)"};
-}
-
-// --- What is not there yet.
-
-Check check_locked_memory() {
-  rlimit limit{};
-  static_cast<void>(::getrlimit(RLIMIT_MEMLOCK, &limit));
-  const std::string amount = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : format_size(limit.rlim_cur);
-  return {"locked memory", Health::absent,
-          amount + "; matters to RDMA alone, which this version does not use", ""};
 }
 
 }  // namespace
@@ -335,10 +368,8 @@ std::vector<CheckGroup> run_checks(const NodeConfig& config) {
                     {check_sealed_memory(), check_unix_sockets(config), check_descriptor_passing(),
                      check_boot_id(), check_pidfd(), check_copy_kernel(), check_huge_pages(config)}});
   groups.push_back({"tcp", {check_tcp_trust(config), check_congestion(config), check_buffers(config)}});
-  groups.push_back(
-      {"verbs",
-       {{"RDMA", Health::absent, "RDMA NICs are not used in this version; peers are reached by tcp", ""},
-        check_locked_memory()}});
+  const Check rdma = check_rdma(config);
+  groups.push_back({"verbs", {rdma, check_locked_memory(config, rdma.health == Health::works)}});
   groups.push_back(
       {"cuda_ipc",
        {{"CUDA", Health::absent, "GPU memory is not used in this version; copy tensors to the host", ""}}});

@@ -27,7 +27,7 @@ constexpr std::uint64_t kMillisecond = ns(std::chrono::milliseconds(1));
 constexpr std::uint64_t kMinute = ns(std::chrono::minutes(1));
 constexpr std::uint64_t kDay = ns(std::chrono::hours(24));
 
-constexpr std::array<std::string_view, 4> kRoutes{"auto", "local", "shm", "tcp"};
+constexpr std::array<std::string_view, 5> kRoutes{"auto", "local", "shm", "verbs", "tcp"};
 constexpr std::array<std::string_view, 6> kLogLevels{"trace", "debug", "info", "warn", "error", "off"};
 
 using C = NodeConfig;
@@ -76,6 +76,31 @@ constexpr std::array kRows{
         kGiB},
     Row{"tcp_congestion", &C::tcp_congestion, "TCP congestion control, by name; empty: the system's"},
     Row{"data_threads", &C::data_threads, "Threads that move TCP data", 1, 32},
+    Row{"rdma_device", &C::rdma_device, "RDMA device, as ibv_devices lists it; empty: chosen"},
+    Row{"rdma_port", &C::rdma_port, "Port of the RDMA device; 0: chosen", 0, 255},
+    Row{"rdma_gid_index", &C::rdma_gid_index, "GID of the port, by index; 256: chosen", 0, 256},
+    Row{"rdma_mtu", &C::rdma_mtu, "Largest path MTU; both ports bound it, too", 256, 4096},
+    Row{"rdma_pkey_index", &C::rdma_pkey_index, "Partition key, by index", 0, 65535},
+    Row{"rdma_traffic_class", &C::rdma_traffic_class, "Traffic class; RoCE: DSCP × 4", 0, 255},
+    Row{"rdma_service_level", &C::rdma_service_level, "InfiniBand service level", 0, 15},
+    Row{"rdma_hop_limit", &C::rdma_hop_limit, "Hop limit of routed packets", 1, 255},
+    Row{"rdma_global_route", &C::rdma_global_route, "InfiniBand: route by GID within one subnet, too"},
+    Row{"rdma_timeout", &C::rdma_timeout, "Local ACK timeout: 4.096 µs × 2 to the power of this", 1, 31},
+    Row{"rdma_retry_count", &C::rdma_retry_count, "Tries of an unanswered request after the first", 0, 7},
+    Row{"rdma_rnr_retry", &C::rdma_rnr_retry, "Tries when the peer is not ready; 7: for ever", 0, 7},
+    Row{"rdma_queue_pairs", &C::rdma_queue_pairs, "Queue pairs per peer, to read through", 1, 16},
+    Row{"rdma_max_queue_pairs", &C::rdma_max_queue_pairs, "Queue pairs in all, in either direction", 1,
+        65536},
+    Row{"rdma_send_queue_depth", &C::rdma_send_queue_depth, "Requests posted per queue pair at most", 1,
+        16384},
+    Row{"rdma_chunk", &C::rdma_chunk, "Bytes of one RDMA READ at most", 4 * kKiB, kGiB},
+    Row{"rdma_window", &C::rdma_window, "Bytes in flight per read; at least rdma_chunk", 4 * kKiB, 16 * kMiB},
+    Row{"rdma_spin", &C::rdma_spin, "How long the poller spins before it sleeps", 0, kMillisecond},
+    Row{"rdma_abort_fence", &C::rdma_abort_fence,
+        "Time for a stopped read's window to end by itself; then its queue pairs are stopped", 0,
+        10 * kMinute},
+    Row{"rdma_connect_timeout", &C::rdma_connect_timeout, "Time to connect queue pairs to a peer",
+        10 * kMillisecond, 5 * kMinute},
     Row{"log_level", &C::log_level, "Least important messages that are logged", 0, 0, kLogLevels},
 };
 

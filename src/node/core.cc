@@ -12,8 +12,6 @@
 #include "base/oneshot.h"
 #include "node/on_loop.h"
 #include "session/socket.h"
-#include "transport/local/local_transport.h"
-#include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace stagewire {
@@ -53,14 +51,17 @@ std::string name_or_pid(const NodeConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<NodeCore>> NodeCore::create(NodeConfig config) {
+Result<std::unique_ptr<NodeCore>> NodeCore::create(NodeConfig config,
+                                                   const VerbsTransport::OpenApi& open_verbs) {
   STAGEWIRE_TRY(validate(config));
   STAGEWIRE_ASSIGN(std::string secret, load_secret(config));
   std::unique_ptr<NodeCore> core(new NodeCore(std::move(config), std::move(secret)));
   STAGEWIRE_TRY(core->make_pools());
   STAGEWIRE_TRY(core->make_transports());
-  const std::optional<Status> listening =
-      core->on_loop<Status>([raw = core.get()] { return raw->start_listening(); });
+  const std::optional<Status> listening = core->on_loop<Status>([raw = core.get(), open_verbs]() -> Status {
+    STAGEWIRE_TRY(raw->make_verbs(open_verbs));
+    return raw->start_listening();
+  });
   if (!listening) return Error(ErrorKind::internal, "the event loop did not start");
   if (!listening->ok()) return listening->error();
   return core;
@@ -114,34 +115,6 @@ Status NodeCore::make_pools() {
   receive_pool_->set_id(kReceivePoolId);
   memories_.push_back({.memory = kPublishPoolId, .pool = publish_pool_});
   lease_table_.add_memory(publish_pool_);
-  return {};
-}
-
-Status NodeCore::make_transports() {
-  transports_.push_back(std::make_unique<LocalTransport>(*engine_));
-  transports_.push_back(std::make_unique<ShmTransport>(*engine_));
-  TcpOptions options;
-  options.connections = config_.tcp_connections;
-  options.data_threads = config_.data_threads;
-  options.chunk_size = config_.tcp_chunk;
-  options.window = config_.tcp_window;
-  options.send_buffer = static_cast<int>(config_.tcp_buffer);
-  options.receive_buffer = static_cast<int>(config_.tcp_buffer);
-  options.congestion_control = config_.tcp_congestion;
-  // The kernel counts in seconds here; the sessions' own heartbeats see to shorter and longer leases.
-  options.dead_after = std::clamp<std::chrono::milliseconds>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(config_.lease), std::chrono::seconds(1),
-      std::chrono::hours(1));
-  STAGEWIRE_ASSIGN(std::unique_ptr<TcpTransport> tcp,
-                   TcpTransport::create(options, lease_table_, log_, metrics_));
-  tcp_ = tcp.get();
-  transports_.push_back(std::move(tcp));
-  for (auto& transport : transports_) {
-    for (const ExportedMemory& memory : memories_) {
-      if (Result<MemoryToken> token = transport->export_memory(memory); !token.ok())
-        return std::move(token).error();
-    }
-  }
   return {};
 }
 
@@ -484,9 +457,9 @@ void NodeCore::close() {
   }
   mailbox_->close();
   directory_.clear();
+  loop_.stop();  // before the transports, whose state is the loop's
   for (auto& transport : transports_) transport->close();
   worker_.stop();
-  loop_.stop();
   book_.close();  // whoever still waits learns that the node is closed
 }
 

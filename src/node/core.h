@@ -25,6 +25,7 @@
 #include "node/reader.h"
 #include "session/sessions.h"
 #include "transport/transport.h"
+#include "transport/verbs/verbs_transport.h"
 
 namespace stagewire {
 
@@ -32,7 +33,9 @@ class TcpTransport;
 
 class NodeCore final : public SessionHandler, public LenderOutput, public PeersOutput, public ReaderOutput {
  public:
-  static Result<std::unique_ptr<NodeCore>> create(NodeConfig config);
+  /// `open_verbs` reaches the RDMA library; tests put theirs here.
+  static Result<std::unique_ptr<NodeCore>> create(NodeConfig config,
+                                                  const VerbsTransport::OpenApi& open_verbs);
   ~NodeCore() override;
   NodeCore(const NodeCore&) = delete;
   NodeCore& operator=(const NodeCore&) = delete;
@@ -96,6 +99,8 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   NodeCore(NodeConfig config, std::string secret);
   Status make_pools();
   Status make_transports();
+  /// On the loop, whose state verbs is from the start; takes some milliseconds for opening a device.
+  Status make_verbs(const VerbsTransport::OpenApi& open_verbs);
   Status start_listening();
   Result<Address> listen_on_loop(const Address& address);
   void update_endpoints();

@@ -103,7 +103,7 @@ std::string NodeCore::explain_on_loop() {
   for (const auto& transport : transports_) {
     const Viability viability = transport->viability();
     text += "    " + std::string(transport->name()) + ": " + (viability.viable ? "viable, " : "") +
-            viability.reason + "\n";
+            viability.reason + "\n" + transport->explain();
   }
   for (const auto& [id, peer] : peers_->all()) {
     if (peer->is_self) continue;

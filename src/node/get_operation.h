@@ -62,8 +62,9 @@ struct GetOperation {
   std::vector<LocalRange> to;
   Link* link = nullptr;
   ReadId read = 0;
-  bool retried_read = false;           ///< the read was started again once, after its data path broke
-  std::optional<Error> pending_error;  ///< the outcome once the abort has settled
+  std::vector<std::string> failed_routes;  ///< transports over which the read failed and was tried elsewhere
+  bool retried_read = false;               ///< the read was started again once, after its data path broke
+  std::optional<Error> pending_error;      ///< the outcome once the abort has settled
 };
 
 using GetPtr = std::shared_ptr<GetOperation>;

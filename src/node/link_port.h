@@ -2,6 +2,7 @@
 // so that a link that is closing may still ask for them. Loop thread only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,8 +13,13 @@ namespace stagewire {
 
 class LinkPort final : public LinkChannel {
  public:
-  LinkPort(const NodeId& self, std::string transport, std::shared_ptr<Session> session)
-      : self_(self), transport_(std::move(transport)), session_(std::move(session)) {}
+  /// `changed` runs when the link says that its viability has changed.
+  LinkPort(const NodeId& self, std::string transport, std::shared_ptr<Session> session,
+           std::function<void()> changed)
+      : self_(self),
+        transport_(std::move(transport)),
+        session_(std::move(session)),
+        changed_(std::move(changed)) {}
 
   const NodeId& self() const override { return self_; }
   const NodeId& peer() const override { return session_->peer(); }
@@ -31,11 +37,13 @@ class LinkPort final : public LinkChannel {
     static_cast<void>(
         session_->send(wire::TransportMessage{.transport = transport_, .message = std::move(message)}));
   }
+  void viability_changed() override { changed_(); }
 
  private:
   NodeId self_;
   std::string transport_;
   std::shared_ptr<Session> session_;
+  std::function<void()> changed_;
 };
 
 /// The port of this node's link to itself (transport "local").

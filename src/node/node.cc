@@ -4,6 +4,7 @@
 #include <stagewire/node/node.h>
 
 #include "node/core.h"
+#include "transport/verbs/verbs_real.h"
 
 namespace stagewire {
 
@@ -11,7 +12,8 @@ Node::Node(std::unique_ptr<NodeCore> core) : core_(std::move(core)) {}
 Node::~Node() = default;
 
 Result<std::shared_ptr<Node>> Node::create(NodeConfig config) {
-  Result<std::unique_ptr<NodeCore>> core = NodeCore::create(std::move(config));
+  Result<std::unique_ptr<NodeCore>> core =
+      NodeCore::create(std::move(config), [] { return open_real_verbs(); });
   if (!core.ok()) return std::move(core.error().with_operation("create node"));
   return std::shared_ptr<Node>(new Node(std::move(core).value()));
 }

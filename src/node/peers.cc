@@ -110,7 +110,10 @@ void Peers::make_links(Peer& peer, const std::shared_ptr<Session>& session) {
     if (hello == offered.end() || transport->name() == "local") continue;
     PeerLink link;
     link.transport = transport.get();
-    link.channel = std::make_unique<LinkPort>(self_id_, std::string(transport->name()), session);
+    link.channel =
+        std::make_unique<LinkPort>(self_id_, std::string(transport->name()), session, [this, id = peer.id] {
+          if (Peer* known = find(id)) known->routes.clear();
+        });
     if (!transport_allowed(transport->name())) {
       link.problem = "not viable, because it is not among the configured routes";
     } else if (const Viability here = transport->viability(); !here.viable) {
@@ -316,10 +319,16 @@ const Route& Peers::route(Peer& peer, MemoryKind source, MemoryKind destination)
   for (const auto& [known, route] : peer.routes) {
     if (known == kinds) return route;
   }
-  return peer.routes.emplace_back(kinds, choose_route(peer, source, destination)).second;
+  return peer.routes.emplace_back(kinds, choose_route(peer, source, destination, {})).second;
 }
 
-Route Peers::choose_route(Peer& peer, MemoryKind source, MemoryKind destination) {
+Route Peers::route_without(Peer& peer, MemoryKind source, MemoryKind destination,
+                           std::span<const std::string> failed) {
+  return choose_route(peer, source, destination, failed);
+}
+
+Route Peers::choose_route(Peer& peer, MemoryKind source, MemoryKind destination,
+                          std::span<const std::string> failed) {
   Route route;
   for (PeerLink& link : peer.links) {
     RouteCandidate candidate{
@@ -329,6 +338,10 @@ Route Peers::choose_route(Peer& peer, MemoryKind source, MemoryKind destination)
       candidate.viable = viability.viable;
       candidate.reason = viability.reason;
     }
+    if (std::find(failed.begin(), failed.end(), candidate.transport) != failed.end()) {
+      candidate.viable = false;
+      candidate.reason = "this read has failed over it already";
+    }
     if (candidate.viable && route.link == nullptr) {
       route.link = link.link.get();
       route.transport = candidate.transport;
@@ -336,7 +349,7 @@ Route Peers::choose_route(Peer& peer, MemoryKind source, MemoryKind destination)
     route.considered.push_back(std::move(candidate));
   }
   const std::string pair = to_string(source) + " → " + to_string(destination);
-  if (peer.announced_routes.insert(pair + " " + route.transport).second) {
+  if (failed.empty() && peer.announced_routes.insert(pair + " " + route.transport).second) {
     std::string line =
         "route from " + peer.label + ", " + pair + ": " + (route.link != nullptr ? route.transport : "none");
     for (const RouteCandidate& candidate : route.considered) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -71,6 +72,7 @@ struct Peer {
   EventLoop::TimerId expiry_timer = 0;
   std::vector<std::string> addresses;  ///< where it said it can be reached, the same host's way first
   std::set<std::string> announced_routes;
+  std::set<std::string> announced_fallbacks;
 
   /// Whether the end of its process will be seen here, so that its leases need no clock.
   bool death_is_visible() const noexcept { return is_self || peer_lifeline_watch || pidfd_watch; }
@@ -118,6 +120,14 @@ class Peers {
   /// The transport for moving bytes from the peer's `source` memory into our `destination` memory; logged at
   /// first use.
   const Route& route(Peer& peer, MemoryKind source, MemoryKind destination);
+  /// As route(), for a read that has failed over the transports named in `failed`; not kept.
+  Route route_without(Peer& peer, MemoryKind source, MemoryKind destination,
+                      std::span<const std::string> failed);
+  /// The peer's link over this transport, or null.
+  Link* link(Peer& peer, std::string_view transport) {
+    PeerLink* found = link_named(peer, transport);
+    return found == nullptr ? nullptr : found->link.get();
+  }
 
   /// Closes all links; `closed` runs on the loop when each has settled its reads.
   void close(std::function<void()> closed);
@@ -131,7 +141,8 @@ class Peers {
   void start_expiry(Peer& peer);
   void on_expiry(const NodeId& id);
   void on_death(const NodeId& id);
-  Route choose_route(Peer& peer, MemoryKind source, MemoryKind destination);
+  Route choose_route(Peer& peer, MemoryKind source, MemoryKind destination,
+                     std::span<const std::string> failed);
   bool transport_allowed(std::string_view name) const;
   PeerLink* link_named(Peer& peer, std::string_view transport);
 

@@ -155,8 +155,10 @@ void Reader::on_allocated(const GetPtr& get, Result<Buffer> buffer) {
 
 void Reader::start_read(const GetPtr& get) {
   Peer& peer = peers_.of(get->peer);
-  const Route route =
-      peers_.route(peer, get->grant.kind, get->to.empty() ? pool_->kind() : get->to.front().kind);
+  const MemoryKind destination = get->to.empty() ? pool_->kind() : get->to.front().kind;
+  const Route route = get->failed_routes.empty()
+                          ? peers_.route(peer, get->grant.kind, destination)
+                          : peers_.route_without(peer, get->grant.kind, destination, get->failed_routes);
   if (route.link == nullptr) {
     get->stage = GetStage::granted;
     if (peer.session || peer.is_self) return fail(get, no_route_error(route));
@@ -180,7 +182,7 @@ void Reader::start_read(const GetPtr& get) {
 
 void Reader::on_read_done(const GetPtr& get, ReadId /*read*/, Status status) {
   if (get->stage != GetStage::reading) return;  // being aborted: its settling decides
-  get->link = nullptr;
+  Link* const link = std::exchange(get->link, nullptr);
   if (status.ok()) {
     if (!lease_holds(get)) {
       return fail(
@@ -194,6 +196,7 @@ void Reader::on_read_done(const GetPtr& get, ReadId /*read*/, Status status) {
     }
     return deliver(get, get->buffer->data(), get->buffer, false);
   }
+  if (fall_back(get, link, status.error())) return;
   const bool session_broke = status.error().kind() == ErrorKind::peer_lost;
   const Peer* peer = peers_.find(get->peer);
   if (session_broke && peer != nullptr && !get->options.deadline.passed()) {

@@ -96,6 +96,8 @@ class Reader {
   void on_allocated(const GetPtr& get, Result<Buffer> buffer);
   void start_read(const GetPtr& get);
   void on_read_done(const GetPtr& get, ReadId read, Status status);
+  /// Reads again over another transport under the same lease, if `error` was the path's and there is one.
+  bool fall_back(const GetPtr& get, Link* link, const Error& error);
   bool lease_holds(const GetPtr& get);
   void deliver(const GetPtr& get, std::byte* body, std::shared_ptr<const void> hold, bool read_only);
   void succeed(const GetPtr& get, Payload payload, bool view);

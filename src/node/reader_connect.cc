@@ -126,6 +126,33 @@ void Reader::reconnect(const GetPtr& get) {
   connect_next(get);
 }
 
+bool Reader::fall_back(const GetPtr& get, Link* link, const Error& error) {
+  Peer* peer = peers_.find(get->peer);
+  if (peer == nullptr || !peer->session || get->claim == 0 || get->options.deadline.passed()) return false;
+  // The link that ended the read may be gone with its session by now; the one that is there is asked then.
+  const Link* present = peers_.link(*peer, get->transport);
+  if (present == nullptr || present != link || !present->is_of_path(error) || !lease_holds(get)) return false;
+  std::vector<std::string> failed = get->failed_routes;
+  failed.push_back(get->transport);
+  const MemoryKind destination = get->to.empty() ? pool_->kind() : get->to.front().kind;
+  const Route other = peers_.route_without(*peer, get->grant.kind, destination, failed);
+  if (other.link == nullptr) return false;
+  metrics_
+      .counter("stagewire_read_fallbacks_total",
+               "Reads that failed over one transport and were made over another",
+               {{"from", get->transport}, {"to", other.transport}})
+      .add();
+  if (peer->announced_fallbacks.insert(get->transport + " " + other.transport).second) {
+    log_->warn("a read from " + peer->label + " failed over " + get->transport + " and is made over " +
+               other.transport + " under the same lease: " + error.to_string());
+  }
+  get->placement_note += (get->placement_note.empty() ? "" : "; ") + std::string("read over ") +
+                         other.transport + " after " + get->transport + " had failed: " + error.to_string();
+  get->failed_routes = std::move(failed);
+  start_read(get);
+  return true;
+}
+
 void Reader::on_peer_up(const NodeId& peer) {
   for (const ClaimBook::Entry& entry : book_.entries(peer)) {
     if (entry.last_word) {

@@ -164,6 +164,10 @@ class Link {
   /// refuses. Errors: protocol (not this transport's, index used before), busy (too many), closed.
   virtual Status adopt(Fd connection, std::uint64_t index);
 
+  /// Whether `error`, with which a read over this link ended, is about the path rather than the lease or the
+  /// request, so that another link may read the same bytes under the same lease.
+  virtual bool is_of_path(const Error& /*error*/) const { return false; }
+
   /// The session is gone or going. Running reads end with peer_lost, each settled first; then `closed` runs.
   /// Nothing else of the link runs after that. Views stay valid.
   virtual void close(std::function<void()> closed) = 0;

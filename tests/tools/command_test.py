@@ -137,7 +137,7 @@ class DoctorTest(CommandTest):
             self.assertIn(name, checks)
             self.assertIn(checks[name]["state"], ("works", "limited", "broken", "absent"))
             self.assertNotEqual(checks[name]["finding"], "")
-        self.assertEqual(checks["RDMA"]["state"], "absent")
+        self.assertIn(checks["RDMA"]["state"], ("works", "absent"))  # as the host has an adapter or not
         self.assertEqual(checks["CUDA"]["state"], "absent")
 
     def test_what_is_broken_is_said_with_its_fix_and_by_the_exit_code(self):

@@ -69,7 +69,31 @@ struct NodeConfig {
   std::uint64_t tcp_buffer = 0;          ///< socket buffer, bytes; 0: the kernel's own tuning
   std::string tcp_congestion;            ///< congestion control by name; empty: the system's
   std::uint32_t data_threads = 2;        ///< threads that move TCP data
-  std::string log_level = "warn";        ///< trace, debug, info, warn, error or off
+
+  // RDMA. The names that the verbs API has for them; docs/rdma.md says what each does.
+  std::string rdma_device;                    ///< as ibv_devices lists it; empty: chosen
+  std::uint32_t rdma_port = 0;                ///< 0: chosen
+  std::uint32_t rdma_gid_index = 256;         ///< 256: chosen
+  std::uint32_t rdma_mtu = 4096;              ///< bytes, at most
+  std::uint32_t rdma_pkey_index = 0;          ///< partition
+  std::uint32_t rdma_traffic_class = 0;       ///< RoCE: DSCP in the upper 6 of 8 bits
+  std::uint32_t rdma_service_level = 0;       ///< InfiniBand's SL
+  std::uint32_t rdma_hop_limit = 64;          ///< IP's time to live
+  bool rdma_global_route = false;             ///< InfiniBand: a GRH also within one subnet
+  std::uint32_t rdma_timeout = 14;            ///< local ACK timeout: 4.096 µs × 2^rdma_timeout
+  std::uint32_t rdma_retry_count = 7;         ///< tries after the first
+  std::uint32_t rdma_rnr_retry = 6;           ///< 7: for ever
+  std::uint32_t rdma_queue_pairs = 2;         ///< per peer, to read through
+  std::uint32_t rdma_max_queue_pairs = 256;   ///< in all, in either direction
+  std::uint32_t rdma_send_queue_depth = 128;  ///< requests per queue pair
+  std::uint64_t rdma_chunk = 1ULL << 20;      ///< bytes of one RDMA READ
+  std::uint64_t rdma_window = 16ULL << 20;    ///< bytes in flight per read
+  std::chrono::nanoseconds rdma_spin = std::chrono::microseconds(20);  ///< before the poller sleeps
+  std::chrono::nanoseconds rdma_abort_fence =
+      std::chrono::milliseconds(50);  ///< before a queue pair is stopped
+  std::chrono::nanoseconds rdma_connect_timeout = std::chrono::seconds(5);  ///< for queue pairs to a peer
+
+  std::string log_level = "warn";  ///< trace, debug, info, warn, error or off
 
   friend bool operator==(const NodeConfig&, const NodeConfig&) = default;
 };

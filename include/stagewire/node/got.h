@@ -22,7 +22,8 @@ class Got {
   std::uint64_t size = 0;      ///< tensor bytes
   std::string transport;       ///< "inline", "local", "shm", "tcp", …
   bool view = false;           ///< tensors lie in the sender's memory
-  std::string placement_note;  ///< why a view that was asked for became a copy; else empty
+  std::string placement_note;  ///< why a view that was asked for became a copy, or which
+                               ///< transport failed before; else empty
 };
 
 /// A running get. Copies share it.

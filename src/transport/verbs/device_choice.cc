@@ -84,7 +84,7 @@ std::vector<Place> usable_places(const VerbsOptions& options, const std::vector<
       continue;
     }
     if (device.iwarp) {
-      // RFC 5040, section 5.4: the sink of an iWARP read is named by a key with remote write access.
+      // RFC 5040: the sink of an iWARP read is named by a key with remote write access.
       reject(device.name, "iWARP: the destination of a read would need remote write access");
       continue;
     }

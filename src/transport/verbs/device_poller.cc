@@ -107,8 +107,10 @@ bool DevicePoller::poll_once() {
 }
 
 void DevicePoller::sleep() {
-  std::array<pollfd, 3> entries{
-      {{wake_.get(), POLLIN, 0}, {channel_->fd, POLLIN, 0}, {context_->async_fd, POLLIN, 0}}};
+  // poll() passes over negative descriptors.
+  std::array<pollfd, 3> entries{{{wake_.get(), POLLIN, 0},
+                                 {channel_ended_ ? -1 : channel_->fd, POLLIN, 0},
+                                 {events_ended_ ? -1 : context_->async_fd, POLLIN, 0}}};
   if (::poll(entries.data(), entries.size(), -1) < 0) return;
   if (entries[0].revents != 0) {
     std::uint64_t count = 0;
@@ -122,6 +124,14 @@ void DevicePoller::sleep() {
     ibv_async_event event{};
     while (api_->next_async_event(context_, event) == 0) on_event_(event);
   }
+  // A device that was taken away leaves both in error for ever, which must not keep this thread busy.
+  constexpr short kEnded = POLLERR | POLLHUP | POLLNVAL;
+  if ((entries[1].revents & kEnded) != 0) channel_ended_ = true;
+  if ((entries[2].revents & kEnded) == 0) return;
+  events_ended_ = true;
+  ibv_async_event gone{};
+  gone.event_type = IBV_EVENT_DEVICE_FATAL;
+  on_event_(gone);
 }
 
 void DevicePoller::run() {

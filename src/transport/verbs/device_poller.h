@@ -68,7 +68,10 @@ class DevicePoller {
   std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<CompletionSink>> sinks_;
   bool stopping_ = false;  // under mutex_
-  bool broken_ = false;    // the thread's: polling failed and was reported
+  // The thread's:
+  bool broken_ = false;         // polling failed and was reported
+  bool events_ended_ = false;   // the descriptor of events has hung up: the device is gone
+  bool channel_ended_ = false;  // that of the completion channel
   std::thread thread_;
 };
 

@@ -170,17 +170,9 @@ void VerbsLink::end_pending() {
 
 void VerbsLink::note_failure(const Error& why) {
   end_pending();
-  host_.loop.cancel(retry_timer_);
+  host_.loop.cancel(std::exchange(retry_timer_, 0));
   if (reads_ && reads_->completed() != completed_then_) retry_delay_ = host_.options.retry_first;
-  retry_at_ = std::chrono::steady_clock::now() + retry_delay_;
-  retry_timer_ = call_in(retry_delay_, guarded([this] {
-                           retry_timer_ = 0;
-                           // With queues left this is a replacement's second try.
-                           if (state_ == State::failed) state_ = State::idle;
-                           connect_missing();
-                           channel_.viability_changed();
-                         }));
-  retry_delay_ = std::min(2 * retry_delay_, host_.options.retry_last);
+  arm_retry();
   if (!reads_ || reads_->queues() != 0) return;
   // Once for each bout of failures, however often it is tried.
   const std::string line = "verbs to node " + channel_.peer().brief() + ": " + why.message();
@@ -193,12 +185,30 @@ void VerbsLink::note_failure(const Error& why) {
   channel_.viability_changed();
 }
 
+void VerbsLink::arm_retry() {
+  if (retry_timer_ != 0 || closed_) return;
+  retry_at_ = std::chrono::steady_clock::now() + retry_delay_;
+  retry_timer_ = call_in(retry_delay_, guarded([this] { retry(); }));
+  retry_delay_ = std::min(2 * retry_delay_, host_.options.retry_last);
+}
+
+void VerbsLink::retry() {
+  retry_timer_ = 0;
+  for (const auto& [id, memory] : memories_) {
+    if (memory.problem) channel_.send(verbs_wire::encode(verbs_wire::Keys{{id}}));
+  }
+  // With queues left this is a replacement's second try.
+  if (state_ == State::failed) state_ = State::idle;
+  connect_missing();
+  channel_.viability_changed();
+}
+
 // --- Queues that end.
 
 void VerbsLink::on_draining(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue) {
   call_in(host_.options.drain_timeout, guarded([this, reads, queue] {
             if (host_.device) host_.device->helper().check();
-            reads->drain_overdue(queue);
+            if (reads->drain_overdue(queue)) on_draining(reads, queue);
           }));
 }
 
@@ -249,7 +259,10 @@ Status VerbsLink::on_key(verbs_wire::Key message) {
   keys->piece = message.piece;
   keys->rkeys = std::move(message.rkeys);
   found->second.keys = std::move(keys);
-  found->second.problem.reset();
+  if (found->second.problem) {
+    found->second.problem.reset();
+    channel_.viability_changed();
+  }
   try_waiting();
   return {};
 }
@@ -272,6 +285,7 @@ Status VerbsLink::on_no_key(const verbs_wire::NoKey& message) {
   for (const ReadId id : ended) {
     if (reads_) reads_->stop(id, why);
   }
+  arm_retry();
   channel_.viability_changed();
   return {};
 }

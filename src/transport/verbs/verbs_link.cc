@@ -101,7 +101,7 @@ Viability VerbsLink::viability(MemoryKind source, MemoryKind destination) const 
   }
   text += ", MTU " + std::to_string(mtu) + ", ";
   return {true, text + (state_ == State::up ? std::to_string(reads_->queues()) + " queue pairs"
-                                            : std::string("connects with the first memory"))};
+                                            : std::string("not connected yet"))};
 }
 
 std::optional<Error> VerbsLink::obstacle() const {
@@ -147,7 +147,8 @@ Status VerbsLink::attach(ImportedMemory memory) {
     return Error(ErrorKind::protocol, "memory " + std::to_string(memory.memory) + " was announced twice");
   }
   if (state_ == State::idle) {
-    connect_missing();
+    // On one host shared memory is nearly always the way: queue pairs are made when they are wanted.
+    if (!channel_.same_host()) connect_missing();
   } else if (state_ != State::failed) {
     channel_.send(verbs_wire::encode(verbs_wire::Keys{{memory.memory}}));
   }
@@ -198,6 +199,7 @@ ReadId VerbsLink::read(ReadRequest request, ReadDone done) {
   if (const std::optional<Error> error = obstacle()) return refuse(*error);
   reads_->begin(id);
   waiting_.emplace_back(id, std::move(request));
+  if (state_ == State::idle) connect_missing();
   try_waiting();
   return id;
 }
@@ -266,6 +268,22 @@ void VerbsLink::abort(ReadId id, std::function<void()> settled) {
   if (!reads_->stop(id, cancelled)) return;
   // Its window is small; most often it is through by itself before anything has to be broken for it.
   call_in(host_.options.abort_fence, guarded([reads = reads_, id] { reads->fence(id); }));
+}
+
+bool VerbsLink::is_of_path(const Error& error) const {
+  switch (error.kind()) {
+    case ErrorKind::peer_lost:
+    case ErrorKind::lease_lost:  // the adapter was refused the memory; whether the lease lives is another
+                                 // matter
+    case ErrorKind::not_viable:
+    case ErrorKind::busy:
+    case ErrorKind::deadline_exceeded:  // of connecting
+    case ErrorKind::io:
+    case ErrorKind::internal:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void VerbsLink::fail_reads(const Error& why) {

@@ -42,6 +42,7 @@ class VerbsLink final : public Link {
   Result<View> view(std::span<const RemoteRange> from) override;
   ReadId read(ReadRequest request, ReadDone done) override;
   void abort(ReadId id, std::function<void()> settled) override;
+  bool is_of_path(const Error& error) const override;
   void close(std::function<void()> closed) override;
 
   // From the transport:
@@ -111,6 +112,8 @@ class VerbsLink final : public Link {
   void give_up_connecting(std::uint64_t request);
   void end_pending();
   void note_failure(const Error& why);
+  void arm_retry();
+  void retry();
   void request_keys();
   void on_draining(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue);
   void on_drained(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue,

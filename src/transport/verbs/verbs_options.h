@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include <stagewire/base/config.h>
+
 namespace stagewire {
 
 struct VerbsOptions {
@@ -42,6 +44,9 @@ struct VerbsOptions {
   std::chrono::milliseconds retry_first{1000};       ///< wait after a connection failed; doubles
   std::chrono::milliseconds retry_last{30'000};
 };
+
+/// The options as a node is configured with them.
+VerbsOptions verbs_options(const NodeConfig& config);
 
 /// What a peer may ask for, whatever its options are.
 inline constexpr std::size_t kMaxVerbsQueuesPerPeer = 16;

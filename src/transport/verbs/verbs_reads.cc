@@ -356,43 +356,43 @@ void VerbsReads::stop_queue(std::uint32_t id) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = queues_.find(id);
-    if (found == queues_.end() || found->second.state != QueueState::draining) return;
+    if (found == queues_.end() || found->second.state != QueueState::draining || !found->second.pair) return;
     pair = found->second.pair.get();
+    found->second.in_call = true;
   }
-  // Only the helper destroys pairs, and it is here; a helper that was abandoned in this call finds the pair
-  // gone below.
-  if (pair == nullptr) return;
-  if (const Status stopped = pair->stop(); !stopped.ok()) {
-    device_->log().warn("verbs queue pair of " + peer_ + ": " + stopped.error().to_string());
-    return destroy_queue(id);
-  }
+  const Status stopped = pair->stop();
   bool posted = false;
   {
     const std::lock_guard lock(mutex_);
     const auto found = queues_.find(id);
-    if (found == queues_.end() || found->second.pair == nullptr ||
-        found->second.state != QueueState::draining)
-      return;
-    // The sentinel: flushed after everything that was posted before it. A slot is kept free for it.
-    ibv_send_wr sentinel{};
-    sentinel.wr_id = std::uint64_t{id} << kQueueShift | kSentinel;
-    sentinel.opcode = IBV_WR_RDMA_READ;
-    sentinel.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    posted = device_->api().post_send(found->second.pair->get(), &sentinel, &bad) == 0;
+    // take_all() may have been quicker; the pair itself is destroyed by a later task of this thread.
+    if (found == queues_.end()) return;
+    found->second.in_call = false;
+    if (found->second.state != QueueState::draining || !found->second.pair) return;
+    if (stopped.ok()) {
+      // The sentinel: flushed after everything that was posted before it. A slot is kept free for it.
+      ibv_send_wr sentinel{};
+      sentinel.wr_id = std::uint64_t{id} << kQueueShift | kSentinel;
+      sentinel.opcode = IBV_WR_RDMA_READ;
+      sentinel.send_flags = IBV_SEND_SIGNALED;
+      ibv_send_wr* bad = nullptr;
+      posted = device_->api().post_send(pair->get(), &sentinel, &bad) == 0;
+    }
   }
+  if (!stopped.ok()) device_->log().warn("verbs queue pair of " + peer_ + ": " + stopped.error().to_string());
   if (!posted) destroy_queue(id);
 }
 
-void VerbsReads::drain_overdue(std::uint32_t id) {
+bool VerbsReads::drain_overdue(std::uint32_t id) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = queues_.find(id);
-    if (found == queues_.end() || found->second.state != QueueState::draining) return;
+    if (found == queues_.end() || found->second.state != QueueState::draining) return false;
   }
   device_->log().warn("a verbs queue pair of " + peer_ + " has not drained in time and is destroyed");
   device_->helper().post("destroying a queue pair",
                          [self = shared_from_this(), id] { self->destroy_queue(id); });
+  return true;
 }
 
 void VerbsReads::destroy_queue(std::uint32_t id) {
@@ -400,23 +400,27 @@ void VerbsReads::destroy_queue(std::uint32_t id) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = queues_.find(id);
-    if (found == queues_.end() || found->second.state != QueueState::draining) return;
+    if (found == queues_.end() || found->second.state != QueueState::draining || found->second.in_call)
+      return;
     pair = std::move(found->second.pair);
   }
   if (pair == nullptr) return;  // another call is at it
-  if (const Status destroyed = pair->destroy(); !destroyed.ok()) {
-    // The adapter may still write: what is posted stays on its account, and so the destinations stay held.
+  const Status destroyed = pair->destroy();
+  if (!destroyed.ok())
     device_->log().error("verbs queue pair of " + peer_ + ": " + destroyed.error().to_string());
-    const std::lock_guard lock(mutex_);
-    if (const auto found = queues_.find(id); found != queues_.end()) found->second.pair = std::move(pair);
-    return;
-  }
   After after;
   {
     const std::lock_guard lock(mutex_);
     const auto found = queues_.find(id);
-    if (found != queues_.end() && found->second.state == QueueState::draining)
-      resolve(id, found->second, after);
+    if (found != queues_.end() && found->second.state == QueueState::draining) {
+      if (destroyed.ok()) {
+        resolve(id, found->second, after);
+      } else {
+        // The adapter may still write: what is posted stays on its account, and so its destinations stay
+        // held.
+        found->second.pair = std::move(pair);
+      }
+    }
     pump(after);
   }
   flush(after);

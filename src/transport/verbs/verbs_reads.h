@@ -54,8 +54,9 @@ class VerbsReads final : public CompletionSink, public std::enable_shared_from_t
   void fence_all();
   /// A connected queue pair, registered with the poller here.
   void add_queue(std::unique_ptr<QueuePair> pair);
-  /// The queue did not drain in time: it is destroyed, which ends what is posted as well.
-  void drain_overdue(std::uint32_t queue);
+  /// The queue did not drain in time: it is destroyed, which ends what is posted as well. False if it has
+  /// drained; else this is due again after a while.
+  bool drain_overdue(std::uint32_t queue);
   /// Gives out a drained queue's pair; null if draining had to destroy it.
   std::unique_ptr<QueuePair> take_queue(std::uint32_t queue);
   /// Gives out every pair, whatever its state. Once no read is left.
@@ -101,6 +102,7 @@ class VerbsReads final : public CompletionSink, public std::enable_shared_from_t
     std::deque<Posted> posted;   // in order; the first has the number `oldest`
     std::uint32_t oldest = 0;    // numbers wrap at kSentinel
     std::uint64_t bytes = 0;     // in flight
+    bool in_call = false;        // a call about the pair has not returned: it must not be destroyed
     std::optional<Error> cause;  // why it is drained, where the connection is to blame
   };
   struct Ended {

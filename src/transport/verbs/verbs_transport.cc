@@ -86,8 +86,9 @@ VerbsTransport::~VerbsTransport() {
   close();
 }
 
-VerbsTransport::Opened VerbsTransport::open_device() const {
+VerbsTransport::Opened VerbsTransport::open_device() {
   Opened opened;
+  opened.number = next_opening_++;
   Result<std::vector<InterfaceAddress>> addresses = interface_addresses();
   if (!addresses.ok()) host_.log->warn(addresses.error().to_string());
   const std::vector<DeviceFacts> facts =
@@ -97,21 +98,18 @@ VerbsTransport::Opened VerbsTransport::open_device() const {
     opened.error = opened.decision.error;
     return opened;
   }
-  // The poller's thread brings events; which device they are of is known once it is open.
-  auto self = std::make_shared<std::weak_ptr<VerbsDevice>>();
-  Result<std::shared_ptr<VerbsDevice>> device = VerbsDevice::open(
-      api_, *opened.decision.choice, host_.options, host_.log,
-      [this, self, post = host_.post, alive = std::weak_ptr(alive_)](const ibv_async_event& event) {
-        post([this, self, event, alive] {
-          // `self` was set before this loop could adopt the device.
-          if (alive.lock()) const_cast<VerbsTransport*>(this)->on_event(*self, event);
-        });
-      });
+  Result<std::shared_ptr<VerbsDevice>> device =
+      VerbsDevice::open(api_, *opened.decision.choice, host_.options, host_.log,
+                        [this, number = opened.number, post = host_.post,
+                         alive = std::weak_ptr(alive_)](const ibv_async_event& event) {
+                          post([this, number, event, alive] {
+                            if (alive.lock()) on_event(number, event);
+                          });
+                        });
   if (!device.ok()) {
     opened.error = std::move(device).error();
     return opened;
   }
-  *self = *device;
   opened.device = std::move(*device);
   return opened;
 }
@@ -127,6 +125,7 @@ void VerbsTransport::adopt(Opened opened) {
   }
   not_viable_.clear();
   host_.device = std::move(opened.device);
+  opening_ = opened.number;
   reopen_delay_ = host_.options.retry_first;
   host_.registrations->set_device(host_.device);
   host_.log->info("verbs uses " + describe(host_.device->choice()));
@@ -195,9 +194,9 @@ void VerbsTransport::set_problem(std::string problem) {
   for (VerbsLink* link : host_.links) link->on_problem();
 }
 
-void VerbsTransport::on_event(const std::weak_ptr<VerbsDevice>& from, const ibv_async_event& event) {
-  const std::shared_ptr<VerbsDevice> device = from.lock();
-  if (!device || device != host_.device) return;
+void VerbsTransport::on_event(std::uint64_t opening, const ibv_async_event& event) {
+  const std::shared_ptr<VerbsDevice> device = host_.device;
+  if (!device || opening != opening_) return;
   const std::string name = device->choice().device;
   const bool our_port = event.element.port_num == device->choice().port;
   switch (event.event_type) {
@@ -291,12 +290,13 @@ void VerbsTransport::retire_when_quiet() {
 }
 
 void VerbsTransport::close() {
-  // Called once every link is closed, on any thread: what is the loop's stays as it is.
+  // Every link is closed, and the loop has stopped or is where this runs. It may be gone when this comes
+  // again.
+  if (std::exchange(closed_, true)) return;
   opener_.stop();
-  if (host_.device) {
-    host_.registrations->set_device(nullptr);
-    host_.device->close();
-  }
+  host_.loop.cancel(std::exchange(reopen_timer_, 0));
+  host_.loop.cancel(std::exchange(retire_timer_, 0));
+  if (host_.device) host_.device->close();
   for (const auto& device : retired_) device->close();
 }
 

@@ -3,6 +3,7 @@
 // device again when it was lost. Owned by the node, on its loop thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <set>
@@ -72,11 +73,12 @@ class VerbsTransport final : public Transport {
     DeviceDecision decision;
     std::shared_ptr<VerbsDevice> device;
     std::optional<Error> error;
+    std::uint64_t number = 0;  ///< of this opening; its events carry it
   };
   /// Finds and opens a device. Any thread; blocks.
-  Opened open_device() const;
+  Opened open_device();
   void adopt(Opened opened);
-  void on_event(const std::weak_ptr<VerbsDevice>& from, const ibv_async_event& event);
+  void on_event(std::uint64_t opening, const ibv_async_event& event);
   void check_gid();
   void set_problem(std::string problem);
   void lose_device(const std::string& why);
@@ -88,10 +90,13 @@ class VerbsTransport final : public Transport {
   std::shared_ptr<VerbsApi> api_;
   DeviceDecision decision_;
   std::string not_viable_;  // why there never was a device; empty: there was one
+  std::atomic<std::uint64_t> next_opening_{1};
+  std::uint64_t opening_ = 0;  // of the device in use
   std::vector<std::shared_ptr<VerbsDevice>> retired_;
   std::chrono::milliseconds reopen_delay_;
   EventLoop::TimerId reopen_timer_ = 0;
   EventLoop::TimerId retire_timer_ = 0;
+  bool closed_ = false;
   Worker opener_{"sw-verbs-open"};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "payload/utf8.h"
 #include "transport/bytes.h"
 #include "transport/verbs/verbs_options.h"
 
@@ -35,7 +36,12 @@ void put_queues(std::string& out, const std::vector<Queue>& queues) {
 }
 
 void put_error(std::string& out, ErrorKind kind, std::string_view text) {
-  text = text.substr(0, kMaxText);
+  if (text.size() > kMaxText) {
+    // Not in the middle of a character: continuation bytes are 10xxxxxx.
+    std::size_t end = kMaxText;
+    while (end != 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+    text = text.substr(0, end);
+  }
   bytes::put(out, static_cast<std::uint8_t>(kind));
   bytes::put(out, static_cast<std::uint16_t>(text.size()));
   out += text;
@@ -64,6 +70,11 @@ class Cursor {
     }
     std::string text(in_.substr(0, size));
     in_.remove_prefix(size);
+    // It goes into logs and errors as it is.
+    const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+    });
+    if (!plain || !is_utf8(text)) short_ = true;
     return text;
   }
   /// Everything was there, and nothing is left.
@@ -277,7 +288,7 @@ Result<Message> decode(std::string_view text) {
   STAGEWIRE_ASSIGN(Message message, take_body(type, in));
   if (!in.complete()) {
     return bad("a message of type " + std::to_string(type) + " has a wrong length (" +
-               std::to_string(text.size()) + " bytes) or a text of more than " + std::to_string(kMaxText));
+               std::to_string(text.size()) + " bytes), or a text that is not plain or has more than " + std::to_string(kMaxText));
   }
   return message;
 }

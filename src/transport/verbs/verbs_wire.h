@@ -100,7 +100,8 @@ Result<Hello> decode_hello(std::string_view bytes);
 /// Texts are cut to kMaxText bytes.
 std::string encode(const Message& message);
 /// Errors: protocol: unknown type, cut short, bytes left over, counts of 0 or above the bounds of
-/// verbs_options.h, numbers of more than 24 bits, keys that do not cover the memory, an unknown kind.
+/// verbs_options.h, numbers of more than 24 bits, keys that do not cover the memory, an unknown kind,
+/// texts with control characters or that are not UTF-8.
 Result<Message> decode(std::string_view bytes);
 
 }  // namespace stagewire::verbs_wire

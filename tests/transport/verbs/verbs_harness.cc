@@ -21,6 +21,8 @@ VerbsSetup fake_setup() {
 
 VerbsHarness::VerbsHarness(std::uint64_t pool_size, std::shared_ptr<VerbsApi> api, const VerbsSetup& setup)
     : TransportHarness(pool_size) {
+  // Between hosts connecting does not wait for the first read.
+  reader_channel_.on_same_host = writer_channel_.on_same_host = false;
   run_on(loop_, [&] {
     const auto make = [&](const VerbsOptions& options) {
       auto made = VerbsTransport::create(

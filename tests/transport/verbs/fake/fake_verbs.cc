@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace stagewire::testing_support {
@@ -161,6 +161,10 @@ void FakeVerbs::fail_destroy(int error_number, std::size_t count) {
   const std::lock_guard lock(mutex_);
   fail_destroy_ = {error_number, count};
 }
+bool FakeVerbs::wait_for_failed_destroys() {
+  Lock lock(mutex_);
+  return wait_until(lock, [&] { return fail_destroy_.second == 0; });
+}
 void FakeVerbs::shut_modify(ibv_qp_state state) {
   const std::lock_guard lock(mutex_);
   shut_modify_[state] = true;
@@ -210,8 +214,14 @@ void FakeVerbs::raise_event(const std::string& device, ibv_event_type type) {
     event.event_type = type;
     event.element.port_num = 1;
     context->events.push_back(event);
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(context->events_fd.get(), &one, sizeof one));
+    static_cast<void>(::write(context->events_in.get(), "e", 1));
+  }
+}
+void FakeVerbs::hang_up_events(const std::string& device) {
+  const std::lock_guard lock(mutex_);
+  const Device* wanted = device_named(device);
+  for (const auto& [raw, context] : contexts_) {
+    if (context->device == wanted) context->events_in.reset();
   }
 }
 void FakeVerbs::remove_device(const std::string& device) {
@@ -289,7 +299,11 @@ ibv_context* FakeVerbs::open_device(ibv_device* device) {
   const std::lock_guard lock(mutex_);
   auto context = std::make_unique<Context>();
   context->device = device_named(device->name);
-  context->events_fd = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  std::array<int, 2> ends{-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
+    misuse("no socket pair for events");
+  context->events_fd = Fd(ends[0]);
+  context->events_in = Fd(ends[1]);
   context->raw.device = device;
   context->raw.async_fd = context->events_fd.get();
   ibv_context* raw = &context->raw;
@@ -348,8 +362,8 @@ int FakeVerbs::next_async_event(ibv_context* context, ibv_async_event& event) {
   if (own.events.empty()) return EAGAIN;
   event = own.events.front();
   own.events.pop_front();
-  std::uint64_t count = 0;
-  if (own.events.empty()) static_cast<void>(::read(own.events_fd.get(), &count, sizeof count));
+  char byte = 0;
+  static_cast<void>(::read(own.events_fd.get(), &byte, 1));
   return 0;
 }
 ibv_pd* FakeVerbs::alloc_pd(ibv_context* context) {

@@ -83,6 +83,8 @@ class FakeVerbs final : public VerbsApi {
   /// Calls of modify_qp towards `state` fail.
   void fail_modify(ibv_qp_state state, int error_number);
   void fail_destroy(int error_number, std::size_t count);
+  /// Waits until the failures that fail_destroy() planned have happened.
+  bool wait_for_failed_destroys();
   /// Calls of modify_qp towards `state`, or of reg_mr, do not return before open_gates().
   void shut_modify(ibv_qp_state state);
   void shut_registrations();
@@ -93,6 +95,8 @@ class FakeVerbs final : public VerbsApi {
   void set_port_state(const std::string& device, ibv_port_state state);
   void set_gid(const std::string& device, std::uint32_t index, const Gid& gid);
   void raise_event(const std::string& device, ibv_event_type type);
+  /// The descriptor of events hangs up, as when the kernel takes a device away.
+  void hang_up_events(const std::string& device);
   void remove_device(const std::string& device);
   void restore_device(const std::string& device);
 
@@ -143,7 +147,8 @@ class FakeVerbs final : public VerbsApi {
   struct Context {
     ibv_context raw{};
     Device* device = nullptr;
-    Fd events_fd;
+    Fd events_fd;  // the library's end
+    Fd events_in;
     std::deque<ibv_async_event> events;
   };
   struct Channel {

@@ -192,6 +192,7 @@ int FakeVerbs::destroy_qp(ibv_qp* qp) {
   const Qp& own = must_have(qps_, qp, "queue pair");
   if (fail_destroy_.second != 0) {
     --fail_destroy_.second;
+    changed_.notify_all();
     return fail_destroy_.first;
   }
   const std::uint32_t number = own.raw.qp_num;

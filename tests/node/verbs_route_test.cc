@@ -1,0 +1,158 @@
+// Nodes that read from each other over RDMA: two nodes of this process over fake adapters that share a
+// network. What a read that fails over them comes to, and what a node tells about its choice.
+#include <cstring>
+#include <gtest/gtest.h>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "fake/fake_verbs.h"
+#include "node/core.h"
+
+namespace stagewire::testing_support {
+namespace {
+
+class VerbsRoute : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kSize = 3'000'000;
+
+  std::unique_ptr<NodeCore> make(const std::string& device, std::vector<std::string> routes) {
+    NodeConfig config;
+    config.name = device;
+    config.insecure = true;
+    config.listen = {"127.0.0.1:0"};
+    config.publish_pool_size = config.receive_pool_size = 32U << 20U;
+    config.touch_pools = false;
+    config.log_level = "off";
+    config.routes = std::move(routes);
+    config.rdma_device = device;
+    auto made = NodeCore::create(
+        config, [this]() -> Result<std::shared_ptr<VerbsApi>> { return std::shared_ptr<VerbsApi>(fake_); });
+    return std::move(made).value();
+  }
+  void start(const std::vector<std::string>& routes) {
+    sender_ = make("fake0", routes);
+    reader_ = make("fake1", routes);
+    bytes_.resize(kSize);
+    for (std::size_t i = 0; i < kSize; ++i) bytes_[i] = static_cast<std::byte>(i * 31 + (i >> 8U));
+  }
+  ~VerbsRoute() override {
+    fake_->release();
+    reader_.reset();
+    sender_.reset();
+    EXPECT_EQ(fake_->leaks(), "");
+  }
+  Ticket put(const std::string& key) {
+    Tensor tensor;
+    tensor.dtype = DType::u8;
+    tensor.shape = {static_cast<std::int64_t>(kSize)};
+    tensor.data = bytes_.data();
+    return sender_
+        ->put(Key{.name_space = {}, .from_stage = "a", .to_stage = "b", .key = key}, Payload::of(tensor), {})
+        .value();
+  }
+  Result<Got> get(const Ticket& ticket, std::chrono::seconds within = std::chrono::seconds(30)) {
+    return reader_->get(Source::of(ticket), GetOptions(Deadline::in(within)));
+  }
+  bool whole(const Got& got) {
+    const Tensor* tensor = got.payload.find("");
+    return tensor != nullptr && got.size == kSize && std::memcmp(tensor->data, bytes_.data(), kSize) == 0;
+  }
+
+  std::shared_ptr<FakeVerbs> fake_ =
+      std::make_shared<FakeVerbs>(std::vector<FakeDevice>{fake_roce("fake0", 1), fake_roce("fake1", 2)});
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<NodeCore> sender_;
+  std::unique_ptr<NodeCore> reader_;
+};
+
+TEST_F(VerbsRoute, GetsOverRdma) {
+  start({"verbs"});
+  for (int i = 0; i < 5; ++i) {
+    const auto got = get(put("k" + std::to_string(i)));
+    ASSERT_TRUE(got.ok()) << got.error();
+    EXPECT_EQ(got->transport, "verbs");
+    EXPECT_TRUE(whole(*got));
+    EXPECT_EQ(got->placement_note, "");
+  }
+}
+
+TEST_F(VerbsRoute, IsPreferredToTcp) {
+  start({"tcp", "verbs"});
+  EXPECT_EQ(get(put("k"))->transport, "tcp");  // as configured, best first
+  reader_.reset();
+  sender_.reset();
+  start({"verbs", "tcp"});
+  EXPECT_EQ(get(put("k"))->transport, "verbs");
+}
+
+TEST_F(VerbsRoute, AReadThatFailsIsMadeOverTcpUnderTheSameLeaseAndSaysSo) {
+  start({"verbs", "tcp"});
+  ASSERT_EQ(get(put("first"))->transport, "verbs");
+  fake_->fail_next(IBV_WC_RETRY_EXC_ERR);
+  const auto got = get(put("second"));
+  ASSERT_TRUE(got.ok()) << got.error();
+  EXPECT_EQ(got->transport, "tcp");
+  EXPECT_TRUE(whole(*got));
+  EXPECT_NE(got->placement_note.find("read over tcp after verbs had failed"), std::string::npos)
+      << got->placement_note;
+  EXPECT_NE(got->placement_note.find("retry count exceeded"), std::string::npos);
+  EXPECT_NE(reader_->metrics_text().find("stagewire_read_fallbacks_total{from=\"verbs\",to=\"tcp\"} 1"),
+            std::string::npos);
+  // The next one does not try what is known to be broken.
+  const auto next = get(put("third"));
+  ASSERT_TRUE(next.ok());
+  EXPECT_TRUE(next->transport == "tcp" || next->placement_note.empty());
+}
+
+TEST_F(VerbsRoute, WithoutAnotherRouteTheFailureIsTheOutcome) {
+  start({"verbs"});
+  ASSERT_TRUE(get(put("first")).ok());
+  fake_->fail_next(IBV_WC_REM_ACCESS_ERR);
+  const auto got = get(put("second"));
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().kind(), ErrorKind::lease_lost);
+  EXPECT_EQ(got.error().transport(), "verbs");
+  EXPECT_TRUE(get(put("third")).ok());
+}
+
+TEST_F(VerbsRoute, ADeadlineInTheReadLeavesNothingBehind) {
+  start({"verbs"});
+  ASSERT_TRUE(get(put("first")).ok());
+  fake_->hold();
+  const auto got = get(put("second"), std::chrono::seconds(1));
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().kind(), ErrorKind::deadline_exceeded);
+  EXPECT_EQ(reader_->stats().receive_pool.used, 0U);
+  EXPECT_EQ(reader_->stats().quarantined, 0U);
+  fake_->release();
+  const auto again = get(put("third"));
+  ASSERT_TRUE(again.ok()) << again.error();
+  EXPECT_TRUE(whole(*again));
+}
+
+TEST_F(VerbsRoute, ExplainShowsTheDeviceAndWhatWasRejected) {
+  start({"verbs", "tcp"});
+  ASSERT_TRUE(get(put("k")).ok());
+  const std::string text = reader_->explain();
+  EXPECT_NE(text.find("verbs: viable, fake1 port 1, RoCE v2, GID 1 (10.9.0.2)"), std::string::npos) << text;
+  EXPECT_NE(text.find("- fake0: rdma_device names fake1"), std::string::npos) << text;
+  EXPECT_NE(text.find("10.9.0.2 → 10.9.0.1, MTU 4096, 2 queue pairs"), std::string::npos) << text;
+}
+
+TEST_F(VerbsRoute, ADeviceThatDoesNotExistIsAnError) {
+  NodeConfig config;
+  config.routes = {"verbs"};
+  config.publish_pool_size = config.receive_pool_size = 1U << 20U;
+  config.rdma_device = "mlx5_3";
+  const auto made = NodeCore::create(
+      config, [this]() -> Result<std::shared_ptr<VerbsApi>> { return std::shared_ptr<VerbsApi>(fake_); });
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().kind(), ErrorKind::config);
+  EXPECT_NE(made.error().message().find("fake0, fake1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace stagewire::testing_support
