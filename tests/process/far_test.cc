@@ -97,12 +97,13 @@ class FarNodes : public TwoNodes {
   }
 
  private:
-  // Until the session is back, gets may end with what broke it.
+  // Until the session, the device and its connections are back, gets may end with what broke them.
   void expect_get(const std::string& key, const Pattern& pattern) {
     Result<Got> got = Error(ErrorKind::internal, "never asked");
     EXPECT_TRUE(eventually([&] {
       got = node->get(from_peer(key), by(seconds(20)));
-      return got.ok() || kBroken.count(got.error().kind()) == 0;
+      return got.ok() ||
+             (kBroken.count(got.error().kind()) == 0 && got.error().kind() != ErrorKind::not_viable);
     }));
     expect_whole(got, pattern);
   }
@@ -177,7 +178,9 @@ TEST_P(FarFault, TheSenderFreezesUntilItsLeaseIsOver) {
 TEST_P(FarFault, AKvCacheIsHandedOver) {
   // 28 layers × K and V × 4 heads × 128 × 3,400 tokens of bf16.
   const Pattern cache{.seed = 5, .size = 194'969'600, .parts = 56};
-  start_both(Line().with("publish_pool_size", "200 MB").with("receive_pool_size", "200 MB"));
+  // Heartbeats share an emulated card and CPU with the read: this is not about their times.
+  start_both(
+      Line().with("publish_pool_size", "200 MB").with("receive_pool_size", "200 MB").with("lease", "30 s"));
   const Source source = of_ticket(peer->expect_ok(put_command("cache", cache)));
   Result<Got> got = node->get(source, by(seconds(50)));
   expect_whole(got, cache);
