@@ -56,7 +56,7 @@ class Guest:
     def show(self, log: pathlib.Path) -> None:
         """Copies the console to stdout, each line with the guest's number, and to a file."""
         assert self.process.stdout is not None
-        with log.open("wb") as file:
+        with log.open("wb", buffering=0) as file:
             for line in self.process.stdout:
                 text = line.rstrip(b"\r\n")
                 file.write(text + b"\n")

@@ -18,8 +18,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const std::set<ErrorKind> kBroken = {ErrorKind::peer_lost, ErrorKind::unreachable, ErrorKind::lease_lost,
-                                     ErrorKind::deadline_exceeded, ErrorKind::io};
+const std::set<ErrorKind> kBroken = {ErrorKind::peer_lost,  ErrorKind::unreachable,
+                                     ErrorKind::lease_lost, ErrorKind::deadline_exceeded,
+                                     ErrorKind::io,         ErrorKind::not_viable};
 
 enum class End : std::uint8_t { here, there };
 enum class Outcome : std::uint8_t { whole, typed_error, either };
