@@ -29,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (hello.ok()) {
     require(verbs_wire::encode(*hello) == bytes);
   } else {
-    require(hello.error().kind() == ErrorKind::protocol || hello.error().kind() == ErrorKind::version_mismatch);
+    require(hello.error().kind() == ErrorKind::protocol ||
+            hello.error().kind() == ErrorKind::version_mismatch);
   }
   return 0;
 }

@@ -35,7 +35,7 @@ const char* word_of(const CheckGroup& group) {
     case Health::broken:
       return "does not work";
     case Health::absent:
-      return "not in this version";
+      return "not used";
   }
   return "";
 }

@@ -15,7 +15,7 @@ BOOT = pathlib.Path("/boot")
 
 # crc32_generic: without it rxe says "failed to init crc32 algorithm" when a device is added (Linux 6.1).
 MODULES = ("crc32_generic", "crc32_pclmul", "virtio_pci", "virtio_net", "9pnet_virtio", "9p", "rdma_ucm", "rdma_rxe",
-           "sch_tbf")
+           "sch_tbf", "sch_ingress", "cls_u32", "act_gact")
 
 
 class NotThere(Exception):

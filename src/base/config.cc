@@ -322,6 +322,12 @@ Status check_times(const NodeConfig& config) {
   return {};
 }
 
+Status check_rdma(const NodeConfig& config) {
+  if (config.rdma_window >= config.rdma_chunk) return {};
+  return about_option("", "rdma_window",
+                      config_error("", "it is smaller than rdma_chunk, of which at least one has to fit"));
+}
+
 // What the kernel or a file system bounds.
 Status check_names(const NodeConfig& config) {
   constexpr std::size_t kMaxName = 64;
@@ -477,6 +483,7 @@ Status validate(const NodeConfig& config) {
   STAGEWIRE_TRY(config::check_addresses("advertise", config.advertise, false));
   STAGEWIRE_TRY(config::check_routes(config.routes));
   STAGEWIRE_TRY(config::check_times(config));
+  STAGEWIRE_TRY(config::check_rdma(config));
   return config::check_names(config);
 }
 

@@ -1,5 +1,6 @@
 // Nodes that read from each other over RDMA: two nodes of this process over fake adapters that share a
 // network. What a read that fails over them comes to, and what a node tells about its choice.
+#include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "fake/fake_verbs.h"
 #include "node/core.h"
+#include "transport/verbs/verbs_real.h"
 
 namespace stagewire::testing_support {
 namespace {
@@ -18,7 +20,8 @@ class VerbsRoute : public ::testing::Test {
  protected:
   static constexpr std::size_t kSize = 3'000'000;
 
-  std::unique_ptr<NodeCore> make(const std::string& device, std::vector<std::string> routes) {
+  std::unique_ptr<NodeCore> make(const std::string& device, std::vector<std::string> routes,
+                                 const VerbsTransport::OpenApi& open) {
     NodeConfig config;
     config.name = device;
     config.insecure = true;
@@ -28,13 +31,18 @@ class VerbsRoute : public ::testing::Test {
     config.log_level = "off";
     config.routes = std::move(routes);
     config.rdma_device = device;
-    auto made = NodeCore::create(
-        config, [this]() -> Result<std::shared_ptr<VerbsApi>> { return std::shared_ptr<VerbsApi>(fake_); });
+    auto made = NodeCore::create(config, open);
     return std::move(made).value();
   }
   void start(const std::vector<std::string>& routes) {
-    sender_ = make("fake0", routes);
-    reader_ = make("fake1", routes);
+    const auto open = [this]() -> Result<std::shared_ptr<VerbsApi>> {
+      return std::shared_ptr<VerbsApi>(fake_);
+    };
+    sender_ = make("fake0", routes, open);
+    reader_ = make("fake1", routes, open);
+    fill();
+  }
+  void fill() {
     bytes_.resize(kSize);
     for (std::size_t i = 0; i < kSize; ++i) bytes_[i] = static_cast<std::byte>(i * 31 + (i >> 8U));
   }
@@ -78,6 +86,29 @@ TEST_F(VerbsRoute, GetsOverRdma) {
     EXPECT_EQ(got->placement_note, "");
   }
 }
+
+// The same over a real adapter, where one is named.
+class VerbsDeviceRoute : public VerbsRoute, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(VerbsDeviceRoute, GetsOverRdma) {
+  const auto open = [] { return open_real_verbs(); };
+  sender_ = make(GetParam(), {"verbs"}, open);
+  reader_ = make(GetParam(), {"verbs"}, open);
+  fill();
+  for (int i = 0; i < 3; ++i) {
+    const auto got = get(put("k" + std::to_string(i)), std::chrono::seconds(60));
+    ASSERT_TRUE(got.ok()) << got.error();
+    EXPECT_EQ(got->transport, "verbs");
+    EXPECT_TRUE(whole(*got));
+  }
+}
+
+std::vector<std::string> named_devices() {
+  const char* device = std::getenv("STAGEWIRE_TEST_RDMA_DEVICE");
+  return device == nullptr ? std::vector<std::string>() : std::vector<std::string>{device};
+}
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(VerbsDeviceRoute);
+INSTANTIATE_TEST_SUITE_P(Device, VerbsDeviceRoute, ::testing::ValuesIn(named_devices()));
 
 TEST_F(VerbsRoute, IsPreferredToTcp) {
   start({"tcp", "verbs"});

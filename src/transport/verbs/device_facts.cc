@@ -106,7 +106,6 @@ DeviceFacts gather_one(VerbsApi& api, ibv_device* device, const std::vector<Inte
     port.link_layer = asked.link_layer;
     port.lid = asked.lid;
     port.mtu = 128U << static_cast<unsigned>(asked.active_mtu);
-    port.max_msg_size = asked.max_msg_sz;
     port.gids = gather_gids(api, context.get(), port.number, asked.gid_tbl_len, addresses);
     facts.ports.push_back(std::move(port));
   }

@@ -35,7 +35,6 @@ struct PortFacts {
   std::uint8_t link_layer = IBV_LINK_LAYER_UNSPECIFIED;
   std::uint16_t lid = 0;
   std::uint32_t mtu = 0;  ///< bytes, active
-  std::uint32_t max_msg_size = 0;
   std::vector<GidFacts> gids;
 };
 

@@ -60,7 +60,6 @@ void VerbsLink::connect_missing() {
   }
   pending_.emplace();
   pending_->request = request;
-  pending_->count = count;
   pending_->timer =
       call_in(host_.options.connect_timeout, guarded([this, request] { give_up_connecting(request); }));
   device->helper().post("creating queue pairs", [this, device, count, request, post = host_.post,

@@ -19,8 +19,6 @@ VerbsCounters::VerbsCounters(Metrics& metrics)
                                         "Requests posted again because their queue pair was stopped")),
       connections(
           metrics.counter("stagewire_verbs_connections_total", "Queue pairs connected, to read through")),
-      queue_pairs(
-          metrics.gauge("stagewire_verbs_queue_pairs", "Queue pairs that exist now, in either direction")),
       metrics_(metrics) {}
 
 void VerbsCounters::failed(ibv_wc_status status) {

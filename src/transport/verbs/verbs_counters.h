@@ -19,7 +19,6 @@ class VerbsCounters {
   Counter& queue_resets;
   Counter& requests_repeated;
   Counter& connections;
-  Gauge& queue_pairs;
 
  private:
   Metrics& metrics_;

@@ -64,7 +64,6 @@ Status VerbsLink::on_connect(const verbs_wire::Connect& message) {
           }
           if (!wanted) return destroy(std::move(**made));
           Served& served = served_[request];
-          served.ready = true;
           served.pairs = std::move(**made);
           verbs_wire::Connected answer;
           answer.request = request;

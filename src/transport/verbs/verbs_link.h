@@ -26,6 +26,14 @@ namespace stagewire {
 namespace verbs_link {
 /// What an exported memory is announced with: the keys follow by message, once it is registered.
 std::string make_token();
+
+/// A connect that is on its way. (Not inside of VerbsLink: an optional of it needs it complete.)
+struct Pending {
+  std::uint64_t request = 0;
+  std::vector<std::unique_ptr<QueuePair>> pairs;  ///< once made, until the answer comes
+  bool answered = false;
+  EventLoop::TimerId timer = 0;
+};
 }  // namespace verbs_link
 
 class VerbsLink final : public Link {
@@ -64,17 +72,8 @@ class VerbsLink final : public Link {
     std::shared_ptr<const RemoteMemory> keys;
     std::optional<Error> problem;
   };
-  // A connect that is on its way.
-  struct Pending {
-    std::uint64_t request = 0;
-    std::size_t count = 0;
-    Pairs pairs;  // once made, until the answer comes
-    bool answered = false;
-    EventLoop::TimerId timer = 0;
-  };
   // Queue pairs that the peer reads through.
   struct Served {
-    bool ready = false;
     std::size_t count = 0;
     Pairs pairs;
   };
@@ -138,7 +137,7 @@ class VerbsLink final : public Link {
   std::vector<std::pair<ReadId, ReadRequest>> waiting_;  // for the connection or for keys
 
   State state_ = State::idle;
-  std::optional<Pending> pending_;
+  std::optional<verbs_link::Pending> pending_;
   std::uint64_t next_request_ = 1;
   std::unordered_map<std::uint32_t, Remote> remotes_;  // by queue
   std::string failure_;                                // of state failed

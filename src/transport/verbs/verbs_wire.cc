@@ -71,9 +71,8 @@ class Cursor {
     std::string text(in_.substr(0, size));
     in_.remove_prefix(size);
     // It goes into logs and errors as it is.
-    const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
-      return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-    });
+    const bool plain = std::none_of(text.begin(), text.end(),
+                                    [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
     if (!plain || !is_utf8(text)) short_ = true;
     return text;
   }
@@ -288,7 +287,8 @@ Result<Message> decode(std::string_view text) {
   STAGEWIRE_ASSIGN(Message message, take_body(type, in));
   if (!in.complete()) {
     return bad("a message of type " + std::to_string(type) + " has a wrong length (" +
-               std::to_string(text.size()) + " bytes), or a text that is not plain or has more than " + std::to_string(kMaxText));
+               std::to_string(text.size()) + " bytes), or a text that is not plain or has more than " +
+               std::to_string(kMaxText));
   }
   return message;
 }

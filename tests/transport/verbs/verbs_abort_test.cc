@@ -48,7 +48,8 @@ TEST_F(VerbsAbort, AStuckReadIsFenced) {
   const Outcome outcome = make_outcome();
   const ReadId id = harness_->read(request(kSize), outcome);
   ASSERT_TRUE(fake_->wait_for_requests(64));
-  harness_->abort(id)->wait();  // nothing is carried out meanwhile
+  ASSERT_TRUE(fake_->step(10));  // in the middle of it
+  harness_->abort(id)->wait();   // nothing is carried out meanwhile
   EXPECT_EQ(kind_name(outcome->wait()), "cancelled");
   EXPECT_EQ(outcome->times(), 1);
   poison();

@@ -97,10 +97,6 @@ bool FakeVerbs::wait_for_requests(std::size_t count) {
   Lock lock(mutex_);
   return wait_until(lock, [&] { return waiting() >= count; });
 }
-std::size_t FakeVerbs::requests() const {
-  const std::lock_guard lock(mutex_);
-  return waiting();
-}
 void FakeVerbs::fail_next(ibv_wc_status status) {
   const std::lock_guard lock(mutex_);
   failures_.push_back(status);
@@ -112,9 +108,12 @@ void FakeVerbs::hold_completions() {
 void FakeVerbs::release_completions() {
   const std::lock_guard lock(mutex_);
   completions_held_ = false;
-  std::stable_sort(withheld_.begin(), withheld_.end(),
-                   [](const auto& a, const auto& b) { return a.second.qp_num > b.second.qp_num; });
-  for (const auto& [cq, completion] : std::exchange(withheld_, {})) deliver(*cq, completion);
+  // Each queue pair's own stay in order.
+  std::map<std::uint32_t, std::vector<std::pair<Cq*, ibv_wc>>, std::greater<>> by_queue_pair;
+  for (const auto& each : std::exchange(withheld_, {})) by_queue_pair[each.second.qp_num].push_back(each);
+  for (const auto& [number, completions] : by_queue_pair) {
+    for (const auto& [cq, completion] : completions) deliver(*cq, completion);
+  }
 }
 void FakeVerbs::hold_flushes() {
   const std::lock_guard lock(mutex_);

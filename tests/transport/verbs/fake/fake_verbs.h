@@ -62,7 +62,6 @@ class FakeVerbs final : public VerbsApi {
   bool step(std::size_t count);
   /// Waits until `count` requests wait to be carried out.
   bool wait_for_requests(std::size_t count);
-  std::size_t requests() const;
   /// The next request that is carried out fails with `status` instead; planned failures are used in order.
   void fail_next(ibv_wc_status status);
   /// Completions are made but not delivered; then all are, those of other queue pairs in reverse.
