@@ -111,9 +111,16 @@ class RealVerbs final : public VerbsApi {
       return nullptr;
     }
     set_non_blocking(context->async_fd);
+    // A forked child must not keep the device open.
+    mark_close_on_fork(context->cmd_fd);
+    mark_close_on_fork(context->async_fd);
     return context;
   }
-  int close_device(ibv_context* context) override { return positive(call_.close_device(context)); }
+  int close_device(ibv_context* context) override {
+    unmark_close_on_fork(context->cmd_fd);
+    unmark_close_on_fork(context->async_fd);
+    return positive(call_.close_device(context));
+  }
   int query_device(ibv_context* context, ibv_device_attr& attributes) override {
     return positive(call_.query_device(context, &attributes));
   }
@@ -150,10 +157,13 @@ class RealVerbs final : public VerbsApi {
 
   ibv_comp_channel* create_comp_channel(ibv_context* context) override {
     ibv_comp_channel* channel = call_.create_comp_channel(context);
-    if (channel != nullptr) set_non_blocking(channel->fd);
+    if (channel == nullptr) return nullptr;
+    set_non_blocking(channel->fd);
+    mark_close_on_fork(channel->fd);
     return channel;
   }
   int destroy_comp_channel(ibv_comp_channel* channel) override {
+    unmark_close_on_fork(channel->fd);
     return positive(call_.destroy_comp_channel(channel));
   }
   ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel) override {
