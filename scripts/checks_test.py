@@ -5,6 +5,8 @@
 """
 
 import argparse
+import importlib.machinery
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -18,6 +20,8 @@ import check_wheel
 import project_files
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(SCRIPTS / "rxe"))
+import image  # noqa: E402 (of scripts/rxe)
 
 
 class Layers(unittest.TestCase):
@@ -155,6 +159,36 @@ class Files(unittest.TestCase):
                 (root / name).touch()
             self.assertEqual(project_files.project_files(root, ("*.cc",)), ["a.cc", "b c.cc"])
             self.assertEqual(project_files.project_files(root), [".gitignore", "a.cc", "b c.cc", "e.py"])
+
+
+class Guests(unittest.TestCase):
+    """What scripts/rxe does where it can't boot a guest; ./test's stage `rxe` boots them."""
+
+    def test_the_newest_kernel(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            boot = pathlib.Path(folder)
+            with self.assertRaisesRegex(image.NotThere, "linux-image-amd64"):
+                image.newest_kernel(boot)
+            for name in ("vmlinuz-6.1.0-9-amd64", "vmlinuz-6.1.0-57-amd64", "config-7"):
+                (boot / name).touch()
+            self.assertEqual(image.newest_kernel(boot).name, "vmlinuz-6.1.0-57-amd64")
+
+    def test_no_emulator_is_not_run(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([SCRIPTS / "rxe" / "guests", "--out", folder, "true"], env={"PATH": folder},
+                                  stdout=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 69)
+            self.assertEqual(done.stdout, "NOT RUN: no qemu-system-x86_64: install qemu-system-x86\n")
+
+    def test_what_perftest_prints(self) -> None:
+        text = " local address: LID 0000\n #bytes     #iterations    BW peak[MB/sec]\n 1048576    20    34.17   34.17  0.000034\n---\n"
+        loader = importlib.machinery.SourceFileLoader("rxe_bench", str(SCRIPTS / "rxe" / "bench"))
+        bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("rxe_bench", loader))
+        sys.dont_write_bytecode = True
+        loader.exec_module(bench)
+        self.assertEqual(bench.perftest_figures(text), [1048576, 20, 34.17, 34.17, 0.000034])
+        with self.assertRaises(ValueError):
+            bench.perftest_figures("Couldn't connect to 10.9.0.1:18515\n")
 
 
 class Counts(unittest.TestCase):

@@ -45,7 +45,9 @@ int run_demo(const DemoOptions& options);
 /// bench serve: publishes payloads of all sizes for `bench run` on another host.
 struct ServeOptions {
   NodeSettings node;
+  std::vector<std::string> sizes;  ///< empty: 8 B, and 4 KiB to max_size
   std::string max_size = "1 GiB";
+  bool echo = false;   ///< answer bare TCP pings, on every interface
   double seconds = 0;  ///< then ends; 0: until interrupted
 };
 int run_bench_serve(const ServeOptions& options);
@@ -54,10 +56,12 @@ int run_bench_serve(const ServeOptions& options);
 struct RunOptions {
   NodeSettings node;
   std::string peer;
-  std::vector<std::string> modes;  ///< view, into, copy, object
-  std::vector<std::string> sizes;  ///< empty: 4 KiB to 1 GiB, as far as the peer serves them
-  std::vector<unsigned> depths;    ///< gets at once
-  unsigned gets = 0;               ///< per row; 0: by size
+  std::vector<std::string> modes;    ///< view, into, copy, object, pages, ping
+  std::vector<std::string> sizes;    ///< empty: all that the peer serves
+  std::vector<unsigned> depths;      ///< gets at once
+  unsigned gets = 0;                 ///< per row; 0: by size
+  unsigned warm_up = 1;              ///< gets per row that don't count; the first one's bytes are checked
+  std::string page_size = "64 KiB";  ///< of the mode pages
   bool json = false;
   bool progress = false;
 };

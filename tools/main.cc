@@ -121,6 +121,14 @@ void add_bench_serve(CLI::App& bench, Action& action) {
       bench.add_subcommand("serve", "Publish payloads of all sizes for `bench run` on another host");
   add_node_options(command, options->node);
   command->add_option("--max-size", options->max_size, "the largest payload")->capture_default_str();
+  command
+      ->add_option(
+          "--size", options->sizes,
+          "serve these sizes alone, multiples of 8 bytes up to 1GiB; with commas (default: 8B, then 4KiB "
+          "to --max-size in steps of four, and 195MB)")
+      ->delimiter(',');
+  command->add_flag("--echo", options->echo,
+                    "answer bare TCP pings for `bench run --mode ping`, from anybody, on all interfaces");
   command->add_option("--seconds", options->seconds, "end after so many seconds; 0: when interrupted")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
@@ -141,20 +149,36 @@ void add_bench_run(CLI::App& bench, Action& action) {
       ->type_name("ADDRESS")
       ->required();
   command
-      ->add_option("--mode", options->modes, "view, into, copy, object (a dict of 56 tensors); with commas")
+      ->add_option(
+          "--mode", options->modes,
+          "view (read in place where the route can), into (a given destination), copy (the receive pool), "
+          "object (a dict of 56 tensors), pages (a destination of scattered pages), ping (no get at all: "
+          "a bare TCP ping-pong of 256 bytes); with commas")
       ->delimiter(',')
-      ->check(CLI::IsMember({"view", "into", "copy", "object"}))
+      ->check(CLI::IsMember({"view", "into", "copy", "object", "pages", "ping"}))
       ->capture_default_str();
-  command
-      ->add_option("--size", options->sizes, "sizes from 4 KiB to 1 GiB, powers of 4 or 195MB; with commas")
+  command->add_option("--size", options->sizes, "sizes, with commas; default: all that the peer serves")
       ->delimiter(',');
+  command->add_option("--page-size", options->page_size, "bytes of a page in the mode pages")
+      ->capture_default_str();
   command->add_option("--depth", options->depths, "gets at once, 1 to 32; with commas")
       ->delimiter(',')
       ->check(CLI::Range(1, 32))
       ->capture_default_str();
-  command->add_option("--gets", options->gets, "gets per row; 0: chosen by size")->capture_default_str();
+  command->add_option("--gets", options->gets, "gets (or pings) per row; 0: chosen by size")
+      ->capture_default_str();
+  command
+      ->add_option("--warm-up", options->warm_up,
+                   "gets per row that don't count; every byte of the first is checked")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
   add_json(command, options->json);
   add_progress(command, options->progress);
+  command->footer(
+      "Each row has the route that was used, median and 99th percentile of one get, and the throughput of "
+      "all "
+      "together; --json has more percentiles. Payloads are claimed by ticket.");
   command->callback([options, &action] { action = [options] { return run_bench_run(*options); }; });
 }
 

@@ -13,21 +13,22 @@ import time
 
 def main() -> int:
     """The process; returns the exit status."""
-    threads, count, use_random = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "random"
+    threads, count, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     os.environ["OPENBLAS_NUM_THREADS"] = threads  # read once, when NumPy is first imported
 
     import numpy as np
     import stagewire
 
     from .model import LlamaModel
-    from .prompt import PROMPT
+    from .prompt import INSTRUCTION, PROMPT
     from .stage_pipe import hear, tell
     from .tokenizer import make_tokenizer
-    from .weights import load_weights, random_weights
+    from .weights import weights_of_kind
 
-    weights = random_weights() if use_random else load_weights()
+    weights = weights_of_kind(kind)
     model = LlamaModel(weights)
-    tokens = make_tokenizer(weights).chat(PROMPT)
+    prompt = INSTRUCTION if kind == "tiny" else PROMPT
+    tokens = make_tokenizer(weights).chat(prompt)
     with stagewire.Node(name="prefill stage") as node:
         tell(address=node.address)  # so that the decode stage is connected before there is anything to get
         began = time.perf_counter()
@@ -40,7 +41,7 @@ def main() -> int:
         tell(
             source=weights.source,
             random=weights.is_random,
-            prompt=PROMPT,
+            prompt=prompt,
             tokens=len(tokens),
             prefill_seconds=prefill_seconds,
             put_seconds=time.perf_counter() - began,

@@ -1,6 +1,6 @@
 """A KV cache moves from one process to another: process A prefills, process B goes on decoding.
 
-    python examples/kv_handover/run.py [--tokens N] [--threads N] [--random]
+    python examples/kv_handover/run.py [--tokens N] [--threads N] [--random | --tiny] [--prefill-on COMMAND]
 
 Process B (this one) prints the text as it comes and checks that it is, token for token, what one process alone produces.
 Afterwards the same for a cache of 195 MB, timed against the usual way: pickle over a socket.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -17,19 +18,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 
-def hand_over(threads: int, count: int, use_random: bool) -> bool:
+def hand_over(threads: int, count: int, kind: str, prefill_on: list[str]) -> bool:
     """Runs both stages; returns whether the text is the same as that of one process."""
     import numpy as np
     import stagewire
     from kv_handover.model import LlamaModel
     from kv_handover.stage_pipe import Stage
     from kv_handover.tokenizer import make_tokenizer
-    from kv_handover.weights import load_weights, random_weights
+    from kv_handover.weights import weights_of_kind
 
     print("process A loads the model and prefills; process B loads its own copy meanwhile …", flush=True)
-    kind = "random" if use_random else "real"
-    with Stage("kv_handover.prefill_stage", [str(threads), str(count), kind]) as stage_a:
-        weights = random_weights() if use_random else load_weights()
+    with Stage("kv_handover.prefill_stage", [str(threads), str(count), kind], prefill_on) as stage_a:
+        weights = weights_of_kind(kind)
         model = LlamaModel(weights)
         tokenizer = make_tokenizer(weights)
         with stagewire.Node(name="decode stage") as node:
@@ -79,16 +79,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokens", type=int, default=60, help="tokens to make (default: 60)")
     parser.add_argument("--threads", type=int, default=1, help="threads for matrix products (default: 1)")
-    parser.add_argument("--random", action="store_true", help="use random weights")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of the timed table (default: 7)")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--random", action="store_const", dest="kind", const="random", help="use random weights")
+    kinds.add_argument("--tiny", action="store_const", dest="kind", const="tiny", help="use a tiny model of random weights")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of the timed table; 0: without it (default: 7)")
+    parser.add_argument(
+        "--prefill-on",
+        metavar="COMMAND",
+        default="",
+        help="run process A where this command leads, for example 'ssh host-a', with this program under the same path; "
+        "both nodes take their options from STAGEWIRE_LISTEN, STAGEWIRE_SECRET_FILE and so on",
+    )
     options = parser.parse_args()
-    for name in ("tokens", "threads", "rounds"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1")
+    for name, least in (("tokens", 1), ("threads", 1), ("rounds", 0)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name} must be at least {least}")
     # The library reads this once, when NumPy is first imported: hence the imports inside the functions.
     os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
 
-    same = hand_over(options.threads, options.tokens, options.random)
+    same = hand_over(options.threads, options.tokens, options.kind or "real", shlex.split(options.prefill_on))
+    if options.rounds == 0 or options.prefill_on:  # the table is about two processes of one host
+        return 0 if same else 1
 
     from kv_handover.usual_way import compare
 

@@ -29,12 +29,14 @@ def hear() -> dict[str, Any] | None:
 
 
 class Stage:
-    """A stage in a process of its own, started by its module's name and stopped when the parent leaves."""
+    """A stage in a process of its own, started by its module's name and stopped when the parent leaves.
 
-    def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
+    With ``on``, the beginning of a command such as ``ssh host-a``, it runs where that leads, under the same paths.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str] = (), on: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=EXAMPLES,
+            [*on, "env", f"--chdir={EXAMPLES}", sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -133,6 +133,16 @@ def load_weights(path: Path | None = None) -> Weights:
     return read_gguf(path)
 
 
+TINY = ModelConfig(layers=6, hidden=192, heads=3, kv_heads=3, ffn=384, vocab=512)
+
+
+def weights_of_kind(kind: str) -> Weights:
+    """By the example's command line: "real" where they can be had, "random" ones of the same shape, or "tiny"."""
+    if kind == "tiny":
+        return random_weights(TINY)
+    return random_weights() if kind == "random" else load_weights()
+
+
 def random_weights(
     config: ModelConfig | None = None, seed: int = 2024, reason: str = "asked for"
 ) -> Weights:

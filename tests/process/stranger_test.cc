@@ -67,7 +67,7 @@ TEST_P(Stranger, AFloodOfSilentConnectionsIsBoundedAndShort) {
   peer->expect_ok(put_command("k", small));
   expect_whole(node->get(from_peer("k"), by(seconds(30))), small);
   // Who has none gets one when the flood's time is over.
-  second = std::make_unique<PeerProcess>();
+  second = new_peer();
   start_peer(*second);
   peer->expect_ok(put_command("k", small));
   second->expect_ok(Line("get")
@@ -94,7 +94,7 @@ TEST_P(Stranger, ASlowDripEnds) {
 
 TEST_P(Stranger, AnotherSecretIsRefusedAtBothEnds) {
   start_both();
-  second = std::make_unique<PeerProcess>();
+  second = new_peer();
   std::string other(kSecret);
   std::swap(other.front(), other.back());
   start_peer(*second, Line().with("secret", other));
@@ -112,7 +112,7 @@ TEST_P(Stranger, AnotherSecretIsRefusedAtBothEnds) {
 TEST_P(Stranger, NoSecretAgainstASecret) {
   start_both();
   for (const bool insecure : {false, true}) {
-    second = std::make_unique<PeerProcess>();
+    second = new_peer();
     Line bare("start");
     bare.with("log_level", "off")
         .with("insecure", insecure ? "true" : "false")
@@ -150,7 +150,7 @@ TEST_P(Stranger, AFullTableOfDescriptorsDoesNotSpinAndIsGotOver) {
   expect_whole(node->get(from_peer("k"), by(seconds(30))), {.seed = 4, .size = 1000, .parts = 1});
   peer->expect_ok(Line("free_files"));
   backlog.clear();
-  second = std::make_unique<PeerProcess>();
+  second = new_peer();
   start_peer(*second);
   peer->expect_ok(put_command("k", small));
   second->expect_ok(Line("get")
@@ -206,7 +206,7 @@ TEST_P(Stranger, ANodeThatFindsNoDescriptorsSaysSo) {
 
 TEST_P(Stranger, APortInUse) {
   start_both();
-  second = std::make_unique<PeerProcess>();
+  second = new_peer();
   const Line refused =
       second->command(options(Line().with("listen", "127.0.0.1:" + std::to_string(port_of(address)))));
   EXPECT_EQ(refused.verb, "error");

@@ -25,7 +25,7 @@ TEST_P(Transfer, EverySizeArrivesWhole) {
       expect_whole(got, pattern);
       if (!got.ok()) return;
       const bool reads = size > 8192;
-      EXPECT_EQ(got->transport, !reads ? "inline" : GetParam() == Route::shm ? "shm" : "tcp");
+      EXPECT_EQ(got->transport, !reads ? "inline" : transport_of(GetParam()));
       EXPECT_EQ(got->view, reads && placement == Placement::view && GetParam() == Route::shm);
       EXPECT_EQ(got->placement_note.empty(), got->view || placement == Placement::copy || !reads)
           << got->placement_note;
@@ -118,9 +118,9 @@ TEST_P(Transfer, ClaimBeforePublish) {
 TEST_P(Transfer, AClaimMayWaitForASenderThatHasNotStarted) {
   node = start_node();
   const std::string port = std::to_string(11'000 + ::getpid() % 9000);  // below what the kernel hands out
-  const std::string future = "127.0.0.1:" + port;
+  const std::string future = peer_host() + ":" + port;
   GetHandle waiting = node->get_async(Source::at(future, key_named("k")), by(seconds(50)));
-  peer = std::make_unique<PeerProcess>();
+  peer = new_peer();
   start_peer(*peer, Line().with("listen", future));
   const Pattern pattern{.seed = 3, .size = 50'000, .parts = 1};
   peer->expect_ok(put_command("k", pattern));

@@ -35,7 +35,7 @@ class View : public TwoNodes {
     return std::move(got).value();
   }
   void expect_second_reader_gets_it() {
-    second = std::make_unique<PeerProcess>();
+    second = new_peer();
     start_peer(*second);
     second->expect_ok(get_command("a", "k"));
     second->expect_ok(wait_command("a", pattern));

@@ -318,8 +318,11 @@ class BenchHostsTest(CommandTest):
         explained = self.expect(OK, "explain", "--peer", address, *secret).stdout
         self.assertIn("host → host: shm", explained)
         self.assertIn("same host, proven", explained)
-        self.expect(USAGE, "bench", "run", "--peer", address, *secret, "--size", "5KiB")
-        self.expect(RUNTIME, "bench", "run", "--peer", address, *secret, "--size", "4MiB", "--mode", "copy")
+        for size in ("5KiB", "4MiB"):
+            done = self.expect(USAGE, "bench", "run", "--peer", address, *secret, "--size", size, "--mode", "copy")
+            self.assertIn("the peer serves 8 B, 4 KiB", done.stderr)
+        done = self.expect(USAGE, "bench", "run", "--peer", address, *secret, "--mode", "ping", "--size", "8B")
+        self.assertIn("bench serve --echo", done.stderr)
 
         wrong = ("--set", f"secret_file={self.secret_file()}")
         self.assertIn("auth_failed", self.expect(FAILED, "explain", "--peer", address, *wrong).stderr)
@@ -330,10 +333,25 @@ class BenchHostsTest(CommandTest):
 
     def test_serve_ends_by_itself(self):
         done = self.expect(OK, "bench", "serve", "--max-size", "64KiB", "--seconds", "0.2", "--set", "insecure=true")
-        self.assertIn("serving 4 KiB to 64 KiB", done.stdout)
+        self.assertIn("serving 8 B, 4 KiB, 16 KiB, 64 KiB;", done.stdout)
+
+    def test_sizes_pages_and_pings(self):
+        server, address = self.serve("--size", "8B,1000000B", "--echo", "--set", "insecure=true",
+                                     "--set", "listen=127.0.0.1:0")
+        arguments = ("bench", "run", "--peer", address, "--set", "insecure=true", "--json", "--gets", "3", "--warm-up", "2")
+        report = self.expect_json(OK, *arguments, "--mode", "pages,object,ping", "--page-size", "4104B")
+        self.assertEqual([(row["mode"], row["bytes"]) for row in report["rows"]],
+                         [("pages", 8), ("pages", 1_000_000), ("object", 1_000_000 // 448 * 448), ("ping", 256)])
+        for row in report["rows"]:
+            self.assertEqual(row["times"]["count"], 3)
+
+    def test_no_peer(self):
+        done = self.expect(RUNTIME, "bench", "run", "--peer", "127.0.0.1:9", "--set", "insecure=true", "--size", "8B")
+        self.assertIn("unreachable", done.stderr)
 
     def test_wrong_size(self):
         self.expect(USAGE, "bench", "serve", "--max-size", "2 GiB")
+        self.expect(USAGE, "bench", "serve", "--size", "9B")
 
 
 class DemoTest(CommandTest):

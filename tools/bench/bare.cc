@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -55,22 +56,26 @@ void no_delay(int socket) {
   static_cast<void>(::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
 }
 
-sockaddr_in loopback(std::uint16_t port) {
+sockaddr_in ipv4(in_addr_t host, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(host);
   address.sin_port = htons(port);
   return address;
 }
 
-Result<Fd> listen_tcp(std::uint16_t& port) {
+sockaddr_in loopback(std::uint16_t port) {
+  return ipv4(INADDR_LOOPBACK, port);
+}
+
+Result<Fd> listen_tcp(std::uint16_t& port, in_addr_t host = INADDR_LOOPBACK) {
   Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = loopback(0);
+  sockaddr_in address = ipv4(host, 0);
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (!listener || ::bind(listener.get(), generic, size) != 0 || ::listen(listener.get(), 64) != 0 ||
       ::getsockname(listener.get(), generic, &size) != 0) {
-    return Error::from_errno(errno, "listening on loopback for the bare baseline");
+    return Error::from_errno(errno, "listening for the bare baseline");
   }
   port = ntohs(address.sin_port);
   return listener;
@@ -130,6 +135,13 @@ Result<std::unique_ptr<EchoServer>> EchoServer::start(bool tcp) {
   return server;
 }
 
+Result<std::unique_ptr<EchoServer>> EchoServer::start_for_all(std::uint16_t& port) {
+  std::unique_ptr<EchoServer> server(new EchoServer());
+  STAGEWIRE_ASSIGN(server->listener_, listen_tcp(port, INADDR_ANY));
+  server->thread_ = std::thread([raw = server.get()] { raw->serve(); });
+  return server;
+}
+
 EchoServer::~EchoServer() {
   // Ends both a waiting accept and, since clients are gone by then, the echo.
   static_cast<void>(::shutdown(listener_.get(), SHUT_RDWR));
@@ -169,6 +181,22 @@ Result<std::unique_ptr<EchoClient>> EchoClient::connect(const std::string& addre
   client->socket_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::connect(client->socket_.get(), reinterpret_cast<const sockaddr*>(&to), size) != 0)
     return connect_error();
+  return client;
+}
+
+Result<std::unique_ptr<EchoClient>> EchoClient::connect_to_host(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int failed = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+      failed != 0)
+    return Error(ErrorKind::unreachable, "no IPv4 address of " + host + ": " + ::gai_strerror(failed));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> guard(found, ::freeaddrinfo);
+  auto client = std::make_unique<EchoClient>();
+  client->socket_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(client->socket_.get(), found->ai_addr, found->ai_addrlen) != 0) return connect_error();
+  no_delay(client->socket_.get());
   return client;
 }
 

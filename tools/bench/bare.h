@@ -27,6 +27,8 @@ class EchoServer {
  public:
   /// Over TCP on loopback with TCP_NODELAY, or over an abstract Unix socket. Errors: io.
   static Result<std::unique_ptr<EchoServer>> start(bool tcp);
+  /// Over TCP (IPv4) on every interface; says on which port. Errors: io.
+  static Result<std::unique_ptr<EchoServer>> start_for_all(std::uint16_t& port);
   ~EchoServer();
   EchoServer(const EchoServer&) = delete;
   EchoServer& operator=(const EchoServer&) = delete;
@@ -46,6 +48,8 @@ class EchoClient {
  public:
   /// Errors: io.
   static Result<std::unique_ptr<EchoClient>> connect(const std::string& address);
+  /// To the port of a start_for_all(). Errors: unreachable, io.
+  static Result<std::unique_ptr<EchoClient>> connect_to_host(const std::string& host, std::uint16_t port);
   /// Seconds of each of `count` round trips, one after the other. Errors: io.
   Result<std::vector<double>> round_trips(unsigned count);
 

@@ -26,8 +26,11 @@ Meaning meaning_of(ibv_wc_status status) noexcept {
       return {"local_length", ErrorKind::internal, Blame::read,
               "the read was longer than the adapter takes (local length error)"};
     case IBV_WC_LOC_QP_OP_ERR:
-      return {"local_queue_pair", ErrorKind::internal, Blame::read,
-              "the adapter refused the request itself (local queue-pair operation error)"};
+      // What is posted here is well-formed. Soft-RoCE (Linux 6.1) reports this when it cannot send: the link
+      // is down, or the network device is going away.
+      return {"local_queue_pair", ErrorKind::io, Blame::connection,
+              "the adapter could not carry out the request (local queue-pair operation error): its link is "
+              "down, or it is being removed; 'rdma link' and this host's kernel log say more"};
     case IBV_WC_LOC_PROT_ERR:
       return {"local_protection", ErrorKind::internal, Blame::read,
               "the destination is not, or no longer, registered with the adapter (local protection error)"};

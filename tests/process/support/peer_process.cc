@@ -2,6 +2,7 @@
 #include "process/support/peer_process.h"
 
 #include <array>
+#include <csignal>
 #include <fcntl.h>
 #include <poll.h>
 #include <string>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include <stagewire/base/deadline.h>
+
+#include "process/support/far.h"
 
 namespace stagewire::test {
 
@@ -24,7 +27,15 @@ bool eventually(const std::function<bool()>& condition, std::chrono::nanoseconds
   return true;
 }
 
-PeerProcess::PeerProcess() {
+PeerProcess::PeerProcess(const Far* far) : far_(far) {
+  if (far_ != nullptr) {
+    pipe_ = far_->start_peer(pid_);
+  } else {
+    spawn_child();
+  }
+}
+
+void PeerProcess::spawn_child() {
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     ADD_FAILURE() << "socketpair failed";
@@ -91,25 +102,36 @@ Line PeerProcess::expect_ok(const Line& line) {
   return result;
 }
 
-void PeerProcess::signal_and_reap(int signal) {
+void PeerProcess::kill() {
   if (pid_ <= 0) return;
-  ::kill(pid_, signal);
-  ::waitpid(pid_, nullptr, 0);
+  if (far_ != nullptr) {
+    far_->signal(pid_, "KILL");
+  } else {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
   pid_ = -1;
 }
 
 bool PeerProcess::stop() {
+  if (far_ != nullptr) return far_->signal(pid_, "STOP");
   ::kill(pid_, SIGSTOP);
   int status = 0;
   return ::waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
 }
 
 void PeerProcess::resume() {
-  ::kill(pid_, SIGCONT);
+  if (far_ != nullptr) {
+    far_->signal(pid_, "CONT");
+  } else {
+    ::kill(pid_, SIGCONT);
+  }
 }
 
 bool PeerProcess::wait_for_end() {
-  const bool ended = eventually([this] { return ::waitpid(pid_, nullptr, WNOHANG) == pid_; });
+  const bool ended = far_ != nullptr
+                         ? far_->wait_for_end(pid_)
+                         : eventually([this] { return ::waitpid(pid_, nullptr, WNOHANG) == pid_; });
   if (ended) pid_ = -1;
   return ended;
 }

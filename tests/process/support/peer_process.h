@@ -1,10 +1,9 @@
-// PeerProcess: drives a stagewire_test_peer, a real second process with a node of its own: starts it, sends
-// it commands, expects answers by a deadline, kills and stops it. One test thread at a time; the child dies
-// with the test.
+// PeerProcess: drives a stagewire_test_peer, a real second process with a node of its own, on this machine or
+// on another: starts it, sends it commands, expects answers by a deadline, kills and stops it. One test
+// thread at a time; the child dies with the test.
 #pragma once
 
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <gtest/gtest.h>
@@ -22,14 +21,18 @@ inline constexpr std::chrono::seconds kHangGuard{60};
 /// Polls until `condition` holds; false if the hang guard ran out first.
 bool eventually(const std::function<bool()>& condition, std::chrono::nanoseconds guard = kHangGuard);
 
+class Far;
+
 class PeerProcess {
  public:
-  PeerProcess();
+  /// A child of this process; or, with `far`, one of that machine, which outlives it.
+  explicit PeerProcess(const Far* far = nullptr);
   /// Kills it if it still runs.
   ~PeerProcess();
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
+  /// On its own machine.
   pid_t pid() const noexcept { return pid_; }
   /// Sends a command without waiting for its answer.
   void send(const Line& command);
@@ -40,7 +43,7 @@ class PeerProcess {
   /// Sends a command that must be answered with "ok".
   Line expect_ok(const Line& command);
 
-  void kill() { signal_and_reap(SIGKILL); }
+  void kill();
   /// Stops all its threads; true once the kernel says so.
   bool stop();
   void resume();
@@ -48,8 +51,9 @@ class PeerProcess {
   bool wait_for_end();
 
  private:
-  void signal_and_reap(int signal);
+  void spawn_child();
 
+  const Far* far_;
   pid_t pid_ = -1;
   Fd pipe_;
   std::string received_;

@@ -13,6 +13,10 @@ namespace stagewire::test {
 namespace {
 
 bool is_session(int fd) {
+  int priority = 0;
+  socklen_t size = sizeof(priority);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, &size) == 0 && priority == kPipePriority)
+    return false;
   sockaddr_storage own{};
   sockaddr_storage other{};
   socklen_t own_size = sizeof(own);

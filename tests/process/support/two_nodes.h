@@ -1,8 +1,9 @@
-// The fixture of the process tests: a node in this process, one in a peer process, over each route. Header
-// only; the test's thread.
+// The fixture of the process tests: a node in this process, one in a peer process, over each route. The peer
+// is on this machine or, when the environment names one, on another (far.h). Header only; the test's thread.
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <stagewire/node/node.h>
 
 #include "base/fd.h"
+#include "process/support/far.h"
 #include "process/support/pattern.h"
 #include "process/support/peer_process.h"
 #include "process/support/process_state.h"
@@ -30,6 +32,9 @@ enum class Route : std::uint8_t {
   insecure,  ///< the same without a secret, on request
   net,       ///< TCP session and tcp reads, as between two hosts: leases end by the clock
   net6,      ///< the same over IPv6
+  verbs,     ///< TCP session and verbs reads, both processes on the device STAGEWIRE_TEST_RDMA_DEVICE names
+  far_tcp,   ///< the peer is on another machine; tcp reads
+  far_verbs  ///< the peer is on another machine; verbs reads
 };
 inline std::string name_of(Route route) {
   switch (route) {
@@ -43,8 +48,33 @@ inline std::string name_of(Route route) {
       return "net";
     case Route::net6:
       return "net6";
+    case Route::verbs:
+      return "verbs";
+    case Route::far_tcp:
+      return "far_tcp";
+    case Route::far_verbs:
+      return "far_verbs";
   }
   return "";
+}
+inline bool is_far(Route route) {
+  return route == Route::far_tcp || route == Route::far_verbs;
+}
+inline bool is_verbs(Route route) {
+  return route == Route::verbs || route == Route::far_verbs;
+}
+/// Whether the two nodes take each other for processes of two hosts.
+inline bool between_hosts(Route route) {
+  return route == Route::net || route == Route::net6 || is_verbs(route) || is_far(route);
+}
+/// The transport of a read over it.
+inline std::string transport_of(Route route) {
+  return route == Route::shm ? "shm" : is_verbs(route) ? "verbs" : "tcp";
+}
+/// The RDMA device that tests may use; "" if there is none.
+inline std::string rdma_device() {
+  const char* name = std::getenv("STAGEWIRE_TEST_RDMA_DEVICE");
+  return name == nullptr ? "" : name;
 }
 
 inline constexpr std::uint64_t kMegabyte = 1'000'000;
@@ -55,7 +85,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     names_before_ = left_behind_names();
     socket_dir_ = "/tmp/stagewire-test-" + std::to_string(::getpid());
     if (GetParam() == Route::net6 && !has_ipv6()) GTEST_SKIP() << "this host has no IPv6 loopback address";
-    if (over_network()) std::filesystem::create_directories(socket_dir_);
+    if (between_hosts(GetParam())) std::filesystem::create_directories(socket_dir_);
   }
   void TearDown() override {
     node.reset();
@@ -71,6 +101,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     Line line("start");
     line.with("log_level", "off").with("touch_pools", "false");
     line.with("publish_pool_size", "600 MB").with("receive_pool_size", "600 MB");
+    if (slow()) line.with("publish_pool_size", "150 MB").with("receive_pool_size", "150 MB");
     switch (GetParam()) {
       case Route::shm:
         // Found by name, since nothing listens on TCP.
@@ -83,8 +114,13 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
         break;
       case Route::net:
       case Route::net6:
+      case Route::verbs:
+      case Route::far_tcp:
+      case Route::far_verbs:
         if (GetParam() == Route::net6) line.with("listen", "[::1]:0");
-        line.with("secret", std::string(kSecret)).with("routes", "tcp").with("socket_dir", socket_dir_);
+        line.with("secret", std::string(kSecret)).with("socket_dir", socket_dir_);
+        line.with("routes", transport_of(GetParam()));
+        if (is_verbs(GetParam())) line.with("rdma_device", rdma_device());
         // Long enough for a loaded machine, short enough to wait for.
         line.with("heartbeat", "100 ms").with("lease", "3 s");
         break;
@@ -93,9 +129,17 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     return line;
   }
 
+  /// Reads go through a device that is emulated, and what it may reach is locked memory.
+  static bool slow() { return is_far(GetParam()) || is_verbs(GetParam()); }
+  /// Bytes that take a while to read, whatever the route.
+  static std::uint64_t large_size(std::uint64_t bytes) { return slow() ? bytes / 10 : bytes; }
+
   std::shared_ptr<Node> start_node(const Line& extra = Line()) {
     NodeConfig config;
-    for (const auto& [name, value] : options(extra).values) {
+    Line wanted = options();
+    if (is_far(GetParam())) wanted.with("listen", Far::get()->own_address() + ":0");
+    for (const auto& [name, value] : extra.values) wanted.values[name] = value;
+    for (const auto& [name, value] : wanted.values) {
       const Status set = set_option(config, name, value);
       EXPECT_TRUE(set.ok()) << set.error();
     }
@@ -109,13 +153,22 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   }
   /// Starts a peer's node; gives the address under which it is found.
   std::string start_peer(PeerProcess& which, const Line& extra = Line()) {
-    const Line started = which.expect_ok(options(extra));
+    Line wanted = options();
+    // There the socket directory of this process does not exist, and nothing is to be found by it anyway.
+    if (is_far(GetParam())) wanted.with("listen", peer_host() + ":0").values.erase("socket_dir");
+    for (const auto& [name, value] : extra.values) wanted.values[name] = value;
+    const Line started = which.expect_ok(wanted);
     forget_unix_sockets();
     return started.text("address");
   }
+  /// Where a peer's node listens.
+  static std::string peer_host() { return is_far(GetParam()) ? Far::get()->peer_address() : "127.0.0.1"; }
+  static std::unique_ptr<PeerProcess> new_peer() {
+    return std::make_unique<PeerProcess>(is_far(GetParam()) ? Far::get() : nullptr);
+  }
   void start_both(const Line& extra = Line()) {
     node = start_node(extra);
-    peer = std::make_unique<PeerProcess>();
+    peer = new_peer();
     peer_address = start_peer(*peer, extra);
     address = node->addresses().front();
   }
@@ -210,7 +263,6 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   std::string peer_address;
 
  private:
-  static bool over_network() { return GetParam() == Route::net || GetParam() == Route::net6; }
   static bool has_ipv6() {
     const Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in6 loopback{};
@@ -221,7 +273,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
 
   // Without its Unix sockets a node is found over TCP alone, as from another host.
   void forget_unix_sockets() const {
-    if (!over_network()) return;
+    if (!between_hosts(GetParam())) return;
     for (const auto& entry : std::filesystem::directory_iterator(socket_dir_))
       std::filesystem::remove(entry.path());
   }
@@ -233,8 +285,24 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
 inline std::string route_name(const ::testing::TestParamInfo<Route>& info) {
   return name_of(info.param);
 }
+/// The routes to another machine that the environment offers.
+inline std::vector<Route> far_verbs_routes() {
+  return Far::get() != nullptr && !rdma_device().empty() ? std::vector{Route::far_verbs}
+                                                         : std::vector<Route>();
+}
+inline std::vector<Route> far_routes() {
+  std::vector<Route> routes = far_verbs_routes();
+  if (Far::get() != nullptr) routes.push_back(Route::far_tcp);
+  return routes;
+}
+/// These routes, and one over the device of the environment. With another machine it is about that alone.
+inline std::vector<Route> routes_here(std::vector<Route> routes) {
+  if (Far::get() != nullptr) return far_routes();
+  if (!rdma_device().empty()) routes.push_back(Route::verbs);
+  return routes;
+}
 inline const auto kAllRoutes =
-    ::testing::Values(Route::shm, Route::tcp, Route::insecure, Route::net, Route::net6);
-inline const auto kMainRoutes = ::testing::Values(Route::shm, Route::tcp, Route::net);
+    ::testing::ValuesIn(routes_here({Route::shm, Route::tcp, Route::insecure, Route::net, Route::net6}));
+inline const auto kMainRoutes = ::testing::ValuesIn(routes_here({Route::shm, Route::tcp, Route::net}));
 
 }  // namespace stagewire::test
