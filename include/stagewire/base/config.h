@@ -81,7 +81,7 @@ struct NodeConfig {
   std::uint32_t rdma_hop_limit = 64;          ///< IP's time to live
   bool rdma_global_route = false;             ///< InfiniBand: a GRH also within one subnet
   std::uint32_t rdma_timeout = 14;            ///< local ACK timeout: 4.096 µs × 2^rdma_timeout
-  std::uint32_t rdma_retry_count = 7;         ///< tries after the first
+  std::uint32_t rdma_retry_count = 6;         ///< tries after the first; 7 is for ever on Soft-RoCE
   std::uint32_t rdma_rnr_retry = 6;           ///< 7: for ever
   std::uint32_t rdma_queue_pairs = 2;         ///< per peer, to read through
   std::uint32_t rdma_max_queue_pairs = 256;   ///< in all, in either direction

@@ -23,7 +23,7 @@ struct VerbsOptions {
   std::uint8_t service_level = 0;  ///< InfiniBand: SL; RoCE: priority where the driver takes it from here
   std::uint8_t hop_limit = 64;     ///< of the global route header (IP's time to live)
   std::uint8_t timeout = 14;       ///< local ACK timeout: 4.096 µs × 2^timeout = 67 ms
-  std::uint8_t retry_count = 7;    ///< 8 tries; adapters may take up to 4 × timeout for each: ≤ 2.2 s
+  std::uint8_t retry_count = 6;    ///< 7 tries; adapters may take up to 4 × timeout for each: ≤ 1.9 s
   std::uint8_t rnr_retry = 6;      ///< 7 would mean for ever
   bool global_route = false;       ///< InfiniBand: always use a GRH, also within one subnet
 
