@@ -446,6 +446,8 @@ void NodeCore::close() {
     }
     lender_->withdraw_all(EndReason::closed, boottime_now());
     reader_->close(Error(ErrorKind::closed, "the node was closed"), [this, promise] {
+      // Before the lifelines go: what was consumed must be known when they do.
+      sessions_->flush();
       peers_->close([this, promise] {
         sessions_->close("the node was closed");
         promise->set(true);

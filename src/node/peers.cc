@@ -204,6 +204,10 @@ void Peers::on_death(const NodeId& id) {
   loop_.post([this, id] {
     Peer* peer = find(id);
     if (peer == nullptr || peer->is_self) return;
+    // What it said before its end counts, and may not have been read yet: the last of its reads are consumed.
+    if (const auto session = peer->session) session->drain();
+    peer = find(id);
+    if (peer == nullptr) return;
     loop_.cancel(std::exchange(peer->expiry_timer, 0));
     if (peer->session) {
       // The socket's own hang-up is on its way; it must not find the peer's entry any more.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -18,6 +19,8 @@ namespace {
 constexpr std::size_t kReadSize = std::size_t{64} << 10U;
 // Reads per wake-up, so that one busy peer cannot keep the loop from the others.
 constexpr int kReadsPerWake = 16;
+// Such wakes of a drain: more than any socket's buffer holds.
+constexpr int kMostDrained = 64;
 // A frame carries at most one descriptor; room for more only serves to close them properly when a peer breaks
 // that rule.
 constexpr std::size_t kMaxDescriptorsPerRead = 4;
@@ -70,6 +73,15 @@ void Connection::close() {
   broken_ = true;
   queue_.clear();
   socket_.reset();
+}
+
+void Connection::drain() {
+  const auto self = shared_from_this();
+  for (int i = 0; i < kMostDrained && !closed_; ++i) {
+    pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&waiting, 1, 0) <= 0) return;
+    on_readable();
+  }
 }
 
 void Connection::fail(Error error) {

@@ -52,6 +52,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Loop thread. Closes the socket without calling on_closed; what is queued and fits the socket buffer was
   /// sent already.
   void close();
+  /// Loop thread. Handles what the peer had sent by now, as when the socket becomes readable; may end the
+  /// connection.
+  void drain();
 
   /// Any thread. Sends after what is queued. `descriptor` (or -1) is duplicated if it has to wait. Errors:
   /// peer_lost, internal.

@@ -209,6 +209,10 @@ void Sessions::forget(const Session& session) {
   sessions_.erase(found);
 }
 
+void Sessions::flush() {
+  for (const auto& session : all()) session->flush();
+}
+
 void Sessions::close(const std::string& reason) {
   if (std::exchange(closed_, true)) return;
   listeners_.clear();

@@ -60,6 +60,8 @@ class Sessions {
 
   /// To be called by the handler's on_down: forgets the session.
   void forget(const Session& session);
+  /// Sends what waits to be sent, now.
+  void flush();
   /// Says goodbye to all, stops listening and dialling. Nothing is called back after it.
   void close(const std::string& reason);
 

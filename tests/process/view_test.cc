@@ -99,6 +99,18 @@ TEST_P(View, OutlivesItsOwnNode) {
       << "nobody can read it any more";
 }
 
+// What a reader says last must count, though its lifeline hangs up at the same moment.
+TEST_P(View, OneGivenBackJustBeforeItsNodeClosesIsConsumed) {
+  start_both();
+  for (int round = 0; round < 5; ++round) {
+    Got got = borrow_view();
+    got = {};
+    node->close();
+    expect_peer_idle(*peer);
+    node = start_node();
+  }
+}
+
 TEST_P(View, AKilledReadersViewIsOwedAgain) {
   start_both();
   lend_view();
