@@ -137,6 +137,8 @@ void VerbsLink::on_ready(std::uint64_t request, const std::shared_ptr<Pairs>& pa
   const bool was_up = std::exchange(state_, State::up) == State::up;
   failure_.clear();
   completed_then_ = reads_->completed();
+  request_keys();  // those that have not come yet: asked for twice does no harm, lost would be a read that
+                   // waits
   try_waiting();
   if (!was_up) channel_.viability_changed();
   connect_missing();
@@ -240,10 +242,11 @@ void VerbsLink::destroy(Pairs pairs) {
 // --- Keys.
 
 void VerbsLink::request_keys() {
-  if (memories_.empty()) return;
   verbs_wire::Keys message;
-  for (const auto& [id, memory] : memories_) message.memories.push_back(id);
-  channel_.send(verbs_wire::encode(message));
+  for (const auto& [id, memory] : memories_) {
+    if (!memory.keys && !memory.problem) message.memories.push_back(id);
+  }
+  if (!message.memories.empty()) channel_.send(verbs_wire::encode(message));
 }
 
 Status VerbsLink::on_key(verbs_wire::Key message) {
