@@ -150,7 +150,7 @@ std::vector<Place> usable_places(const VerbsOptions& options, const std::vector<
 bool is_container_interface(const std::string& name) {
   if (name == "lo") return true;
   return std::any_of(kContainerPrefixes.begin(), kContainerPrefixes.end(),
-                     [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 DeviceDecision choose_device(const VerbsOptions& options, const std::vector<DeviceFacts>& devices,

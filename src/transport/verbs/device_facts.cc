@@ -167,10 +167,10 @@ int own_numa_node() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("node", 0) != 0) continue;
+    if (!name.starts_with("node")) continue;
     for (const auto& inside : std::filesystem::directory_iterator(entry.path(), error)) {
       const std::string cpu = inside.path().filename().string();
-      if (cpu.rfind("cpu", 0) != 0 || cpu.size() == 3 || cpu[3] < '0' || cpu[3] > '9') continue;
+      if (!cpu.starts_with("cpu") || cpu.size() == 3 || cpu[3] < '0' || cpu[3] > '9') continue;
       const int number = std::atoi(cpu.c_str() + 3);
       if (number >= CPU_SETSIZE || !CPU_ISSET(number, &allowed)) continue;
       const int here = std::atoi(name.c_str() + 4);

@@ -30,19 +30,18 @@ std::uint8_t depth_of(int reads) {
 
 }  // namespace
 
-Result<std::shared_ptr<VerbsDevice>> VerbsDevice::open(std::shared_ptr<VerbsApi> api,
-                                                       const DeviceChoice& choice,
-                                                       const VerbsOptions& options,
-                                                       std::shared_ptr<Logger> log,
-                                                       DevicePoller::OnEvent on_event) {
-  std::shared_ptr<VerbsDevice> device(new VerbsDevice(std::move(api), choice, options, std::move(log)));
+Result<std::shared_ptr<VerbsDevice>> VerbsDevice::open(std::shared_ptr<VerbsApi> api, DeviceChoice choice,
+                                                       VerbsOptions options, std::shared_ptr<Logger> log,
+                                                       const DevicePoller::OnEvent& on_event) {
+  std::shared_ptr<VerbsDevice> device(
+      new VerbsDevice(std::move(api), std::move(choice), std::move(options), std::move(log)));
   STAGEWIRE_TRY(device->set_up(on_event));
   return device;
 }
 
-VerbsDevice::VerbsDevice(std::shared_ptr<VerbsApi> api, const DeviceChoice& choice,
-                         const VerbsOptions& options, std::shared_ptr<Logger> log)
-    : api_(std::move(api)), choice_(choice), options_(options), log_(std::move(log)) {}
+VerbsDevice::VerbsDevice(std::shared_ptr<VerbsApi> api, DeviceChoice choice, VerbsOptions options,
+                         std::shared_ptr<Logger> log)
+    : api_(std::move(api)), choice_(std::move(choice)), options_(std::move(options)), log_(std::move(log)) {}
 
 VerbsDevice::~VerbsDevice() {
   close();

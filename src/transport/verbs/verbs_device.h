@@ -31,9 +31,9 @@ struct Registration {
 class VerbsDevice : public std::enable_shared_from_this<VerbsDevice> {
  public:
   /// Blocks for some milliseconds. `on_event` runs on the poller thread. Errors: not_viable, io.
-  static Result<std::shared_ptr<VerbsDevice>> open(std::shared_ptr<VerbsApi> api, const DeviceChoice& choice,
-                                                   const VerbsOptions& options, std::shared_ptr<Logger> log,
-                                                   DevicePoller::OnEvent on_event);
+  static Result<std::shared_ptr<VerbsDevice>> open(std::shared_ptr<VerbsApi> api, DeviceChoice choice,
+                                                   VerbsOptions options, std::shared_ptr<Logger> log,
+                                                   const DevicePoller::OnEvent& on_event);
   ~VerbsDevice();
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
@@ -80,7 +80,7 @@ class VerbsDevice : public std::enable_shared_from_this<VerbsDevice> {
   void close();
 
  private:
-  VerbsDevice(std::shared_ptr<VerbsApi> api, const DeviceChoice& choice, const VerbsOptions& options,
+  VerbsDevice(std::shared_ptr<VerbsApi> api, DeviceChoice choice, VerbsOptions options,
               std::shared_ptr<Logger> log);
   Status set_up(const DevicePoller::OnEvent& on_event);
   Status open_context();

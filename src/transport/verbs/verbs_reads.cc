@@ -77,6 +77,7 @@ void VerbsReads::stop_all(const Error& why) {
   {
     const std::lock_guard lock(mutex_);
     std::vector<Operation*> all;
+    all.reserve(operations_.size());
     for (const auto& [id, operation] : operations_) all.push_back(operation.get());
     for (Operation* operation : all) stop_locked(*operation, why, after);
   }

@@ -56,9 +56,9 @@ class VerbsReads final : public CompletionSink, public std::enable_shared_from_t
   void add_queue(std::unique_ptr<QueuePair> pair);
   /// The queue did not drain in time: it is destroyed, which ends what is posted as well. False if it has
   /// drained; else this is due again after a while.
-  bool drain_overdue(std::uint32_t queue);
+  bool drain_overdue(std::uint32_t id);
   /// Gives out a drained queue's pair; null if draining had to destroy it.
-  std::unique_ptr<QueuePair> take_queue(std::uint32_t queue);
+  std::unique_ptr<QueuePair> take_queue(std::uint32_t id);
   /// Gives out every pair, whatever its state. Once no read is left.
   std::vector<std::unique_ptr<QueuePair>> take_all();
   /// Stops all queues, so that drained() follows for each.

@@ -66,7 +66,7 @@ class Finder {
     void* symbol = ::dlsym(library_, name);
     if (symbol == nullptr && missing_.empty()) missing_ = name;
     // POSIX promises that a function's address survives the way through void* (dlsym's rationale).
-    std::memcpy(&function, &symbol, sizeof function);
+    std::memcpy(static_cast<void*>(&function), static_cast<const void*>(&symbol), sizeof function);
   }
   const std::string& missing() const noexcept { return missing_; }
 

@@ -11,8 +11,8 @@
 
 namespace stagewire {
 
-/// Opens `library` and finds every symbol. Errors: not_viable, saying what is missing and which package has
-/// it.
-Result<std::shared_ptr<VerbsApi>> open_real_verbs(const std::string& library = "libibverbs.so.1");
+/// Opens the library of this name and finds every symbol. Errors: not_viable, saying what is missing and
+/// which package has it.
+Result<std::shared_ptr<VerbsApi>> open_real_verbs(const std::string& name = "libibverbs.so.1");
 
 }  // namespace stagewire

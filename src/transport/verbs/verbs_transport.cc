@@ -119,7 +119,7 @@ void VerbsTransport::adopt(Opened opened) {
   if (opened.error) {
     if (retired_.empty() && !host_.device) {
       not_viable_ = opened.error->message();
-      if (not_viable_.rfind("not viable", 0) != 0) not_viable_ = "not viable, because " + not_viable_;
+      if (!not_viable_.starts_with("not viable")) not_viable_ = "not viable, because " + not_viable_;
     }
     return;
   }

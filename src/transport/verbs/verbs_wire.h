@@ -95,13 +95,13 @@ using Message = std::variant<Connect, Connected, Refused, Drop, Keys, Key, NoKey
 
 std::string encode(const Hello& hello);
 /// Errors: protocol, version_mismatch.
-Result<Hello> decode_hello(std::string_view bytes);
+Result<Hello> decode_hello(std::string_view text);
 
 /// Texts are cut to kMaxText bytes.
 std::string encode(const Message& message);
 /// Errors: protocol: unknown type, cut short, bytes left over, counts of 0 or above the bounds of
 /// verbs_options.h, numbers of more than 24 bits, keys that do not cover the memory, an unknown kind,
 /// texts with control characters or that are not UTF-8.
-Result<Message> decode(std::string_view bytes);
+Result<Message> decode(std::string_view text);
 
 }  // namespace stagewire::verbs_wire
