@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ostream>
 #include <system_error>
 
@@ -69,7 +70,8 @@ std::string_view to_string(ErrorKind kind) noexcept {
 Error Error::from_errno(int error_number, std::string_view what) {
   std::string text(what);
   text += ": ";
-  text += std::generic_category().message(error_number);
+  std::array<char, 128> buffer{};
+  text += ::strerror_r(error_number, buffer.data(), buffer.size());  // GNU's, which gives the text
   return Error(ErrorKind::io, std::move(text));
 }
 

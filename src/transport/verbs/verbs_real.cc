@@ -208,7 +208,9 @@ Error missing(const std::string& what) {
 }  // namespace
 
 Result<std::shared_ptr<VerbsApi>> open_real_verbs(const std::string& name) {
-  Library library(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
+  // It stays in the process: providers that it loads are not made to be unloaded, and what it keeps would
+  // leak.
+  Library library(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
   if (!library) {
     const char* why = ::dlerror();
     return missing(name + " could not be opened (" + (why != nullptr ? why : "no reason given") + ")");
