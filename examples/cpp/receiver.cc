@@ -1,4 +1,5 @@
 #include <iostream>
+
 #include <stagewire/node/node.h>
 using namespace stagewire;
 
@@ -11,6 +12,7 @@ int main() {  // receiver: reads the ticket, gets the tensor where it lies
   Result<Got> got = node->get(Source::of(Ticket::parse(line).value()), options);
   if (!got.ok()) return std::cerr << got.error() << '\n', 1;
   const Tensor& k0 = *got->payload.find("k0");
-  std::cout << k0.bytes() << " bytes over " << got->transport << (got->view ? ", no copy, first " : ", first ")
-            << static_cast<const float*>(k0.data)[0] << '\n';
+  std::cout << k0.bytes() << " bytes over " << got->transport
+            << (got->view ? ", no copy, first " : ", first ") << static_cast<const float*>(k0.data)[0]
+            << '\n';
 }

@@ -1,5 +1,6 @@
 #include <future>
 #include <iostream>
+
 #include <stagewire/node/node.h>
 using namespace stagewire;
 
