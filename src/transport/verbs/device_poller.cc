@@ -16,7 +16,6 @@ namespace stagewire {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kBatch = 64;
-constexpr unsigned kQueueShift = 32;  // of wr_id
 
 void relax() {
 #if defined(__x86_64__)

@@ -20,7 +20,10 @@
 
 namespace stagewire {
 
-/// Whose completions they are. The upper half of a request's wr_id is the number of its queue.
+/// A request's wr_id has the number of its queue above this bit, and the request's own below.
+inline constexpr unsigned kQueueShift = 32;
+
+/// Whose completions they are.
 class CompletionSink {
  public:
   virtual ~CompletionSink() = default;

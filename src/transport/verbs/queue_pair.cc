@@ -12,7 +12,6 @@
 namespace stagewire {
 
 namespace {
-constexpr std::uint32_t kMaxPieces = 16;   // local pieces of one request; more gain nothing and cost memory
 constexpr std::uint8_t kMinRnrTimer = 12;  // 0.64 ms (InfiniBand specification, table 45)
 }  // namespace
 

@@ -13,6 +13,9 @@
 
 namespace stagewire {
 
+/// Local pieces of one request, at most: more gain nothing and cost memory.
+inline constexpr std::uint32_t kMaxPieces = 16;
+
 class QueuePair {
  public:
   enum class Role : std::uint8_t {

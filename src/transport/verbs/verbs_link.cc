@@ -31,7 +31,7 @@ const RemoteMemory* find_memory(const void* context, std::uint32_t memory) {
 PlanLimits limits_of(const VerbsDevice& device) {
   const auto chunk = std::min<std::uint64_t>(device.options().chunk_size, device.max_message());
   // As QueuePair::create asks for.
-  const int most = std::clamp(device.attributes().max_sge, 1, 16);
+  const int most = std::clamp(device.attributes().max_sge, 1, static_cast<int>(kMaxPieces));
   return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(most)};
 }
 

@@ -14,7 +14,6 @@ namespace {
 constexpr std::size_t kChain = 32;             // requests in one call of ibv_post_send at most
 constexpr std::uint32_t kSentinel = 1U << 31;  // the number of a sentinel; requests stay below
 constexpr std::uint32_t kMaxRepeats = 8;       // drained queues that one read survives
-constexpr unsigned kQueueShift = 32;           // of wr_id, as DevicePoller has it
 
 }  // namespace
 
