@@ -104,11 +104,11 @@ Lender::Answer Lender::decide(const NodeId& reader, const wire::Claim& claim, co
     // A ticket can be quicker than the publish that it came from, which is a task of this loop.
     if (found == live_.end() && claim.generation > highest_generation_ && claim.wait_ms != 0)
       return Answer::wait;
-    if (found == live_.end() || found->second->facts().key != key) {
+    if (found == live_.end() || found->second.publication->facts().key != key) {
       refuse_gone(reader, claim);
       return Answer::refused;
     }
-    publication = found->second;
+    publication = found->second.publication;
     const bool over = publication->state() == PublicationState::withdrawn ||
                       publication->state() == PublicationState::consumed;
     if (over || publication->consumed_by(reader_name)) {
@@ -181,8 +181,8 @@ void Lender::refuse(const NodeId& reader, std::uint64_t claim, ErrorKind kind, s
 }
 
 void Lender::refuse_gone(const NodeId& reader, const wire::Claim& claim) {
-  if (const auto ended = ended_.find(claim.generation); ended != ended_.end()) {
-    return refuse(reader, claim.claim, kind_of(ended->second), sentence_of(ended->second, claim.generation));
+  if (const auto reason = ended_.find(claim.generation)) {
+    return refuse(reader, claim.claim, kind_of(*reason), sentence_of(*reason, claim.generation));
   }
   if (claim.generation > highest_generation_ || live_.count(claim.generation) != 0) {
     return refuse(

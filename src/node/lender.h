@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -19,6 +18,7 @@
 
 #include <stagewire/base/node_id.h>
 
+#include "node/ended_generations.h"
 #include "node/publication.h"
 #include "session/wire.h"
 
@@ -99,6 +99,11 @@ class Lender {
 
  private:
   using PublicationPtr = std::shared_ptr<Publication>;
+  using Expiries = std::set<std::pair<Time, std::uint64_t>>;  // of publications, by generation
+  struct Live {
+    PublicationPtr publication;
+    Expiries::iterator expiry;  // expiries_.end() when nothing ends it by itself
+  };
   struct ClaimRecord {
     enum class State : std::uint8_t { waiting, granted, consumed, lost };
     State state = State::waiting;
@@ -144,22 +149,22 @@ class Lender {
   void after_transition(const PublicationPtr& publication, Time now);
   std::uint64_t withdraw_matching(const std::function<bool(const Key&)>& matches, EndReason reason, Time now);
   void withdraw_publication(const PublicationPtr& publication, EndReason reason, Time now);
-  void bury(std::uint64_t generation, EndReason reason);
 
   LenderOutput& output_;
   LenderLimits limits_;
   std::unordered_map<Key, PublicationPtr, KeyHash> current_;
-  std::unordered_map<std::uint64_t, PublicationPtr> live_;  // by generation, withdrawn but leased ones too
+  // By generation, withdrawn but leased ones too. Ordered, because what is published, read and withdrawn is
+  // mostly the newest: its way down the tree is in the caches, where a hash table of consecutive numbers
+  // would chain it to one that has been there for long.
+  std::map<std::uint64_t, Live> live_;
   std::unordered_map<Key, std::list<Waiting>, KeyHash> waiting_;
   std::size_t waiting_count_ = 0;
   std::unordered_map<NodeId, ReaderState> readers_;
   std::unordered_map<LeaseId, Lease> leases_;
   LeaseId next_lease_ = 1;
   std::uint64_t highest_generation_ = 0;
-  std::unordered_map<std::uint64_t, EndReason> ended_;  // generations that are gone, and why
-  std::deque<std::uint64_t> ended_order_;
-  std::set<std::pair<Time, std::uint64_t>> expiries_;  // of publications, by generation
-  std::unordered_map<std::uint64_t, Time> expiry_of_;
+  EndedGenerations ended_;
+  Expiries expiries_;
   std::multimap<Time, std::pair<NodeId, std::uint64_t>> claim_timeouts_;  // of waiting claims
 };
 

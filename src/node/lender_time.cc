@@ -6,12 +6,6 @@
 
 namespace stagewire {
 
-namespace {
-// Ended generations remembered with their reason, so that a late ticket gets the true answer: 65,536 × 32
-// bytes.
-constexpr std::size_t kRememberedEnds = 65536;
-}  // namespace
-
 void Lender::publish(PublicationFacts facts, Time now) {
   const Key key = facts.key;
   const std::uint64_t generation = facts.generation;
@@ -21,13 +15,13 @@ void Lender::publish(PublicationFacts facts, Time now) {
   if (current != current_.end() && current->second->facts().generation > generation) {
     // Two puts of one key raced, and the later one arrived first.
     static_cast<void>(publication->apply(PublicationEvent::withdraw(EndReason::replaced), now));
-    bury(generation, EndReason::replaced);
+    ended_.add(generation, EndReason::replaced);
     return;
   }
   if (current != current_.end())
     withdraw_publication(PublicationPtr(current->second), EndReason::replaced, now);
   current_[key] = publication;
-  live_[generation] = publication;
+  live_.emplace_hint(live_.end(), generation, Live{.publication = publication, .expiry = expiries_.end()});
   after_transition(publication, now);
   reconsider(key, now);
 }
@@ -77,27 +71,20 @@ void Lender::withdraw_publication(const PublicationPtr& publication, EndReason r
 void Lender::after_transition(const PublicationPtr& publication, Time /*now*/) {
   const std::uint64_t generation = publication->facts().generation;
   const PublicationState state = publication->state();
-  if (const auto old = expiry_of_.find(generation); old != expiry_of_.end()) {
-    expiries_.erase({old->second, generation});
-    expiry_of_.erase(old);
-  }
-  if (const auto expires = publication->expires_at()) {
-    expiries_.emplace(*expires, generation);
-    expiry_of_[generation] = *expires;
+  const auto live = live_.find(generation);
+  if (live != live_.end()) {
+    Expiries::iterator& expiry = live->second.expiry;
+    if (expiry != expiries_.end()) expiries_.erase(expiry);
+    // Most have the same time to live, so that the newest ends last: the hint saves the way down the tree.
+    const auto expires = publication->expires_at();
+    expiry = expires ? expiries_.emplace_hint(expiries_.end(), *expires, generation) : expiries_.end();
   }
   if (state == PublicationState::ready || state == PublicationState::leased) return;
   const auto current = current_.find(publication->facts().key);
   if (current != current_.end() && current->second == publication) current_.erase(current);
-  if (state == PublicationState::freed && live_.erase(generation) != 0)
-    bury(generation, publication->reason());
-}
-
-void Lender::bury(std::uint64_t generation, EndReason reason) {
-  if (ended_.emplace(generation, reason).second) ended_order_.push_back(generation);
-  while (ended_order_.size() > kRememberedEnds) {
-    ended_.erase(ended_order_.front());
-    ended_order_.pop_front();
-  }
+  if (state != PublicationState::freed || live == live_.end()) return;
+  live_.erase(live);
+  ended_.add(generation, publication->reason());
 }
 
 void Lender::on_reader_away(const NodeId& reader) {
@@ -133,12 +120,7 @@ std::optional<Time> Lender::next_time() const {
 
 std::optional<Time> Lender::on_time(Time now) {
   while (!expiries_.empty() && expiries_.begin()->first <= now) {
-    const auto found = live_.find(expiries_.begin()->second);
-    if (found == live_.end()) {
-      expiries_.erase(expiries_.begin());
-      continue;
-    }
-    const PublicationPtr publication = found->second;
+    const PublicationPtr publication = live_.at(expiries_.begin()->second).publication;
     withdraw_publication(publication, EndReason::expired, now);
     reconsider(publication->facts().key, now);
   }

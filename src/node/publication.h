@@ -41,9 +41,10 @@ struct SourceBody {
   SourceBody& operator=(const SourceBody&) = delete;
 };
 
-/// Hashes all four parts of a key.
+/// Hashes all four parts of a key. Not noexcept on purpose: libstdc++ keeps the hash in the nodes of a table
+/// only then, and computes its neighbours' hashes again for each insertion and removal otherwise.
 struct KeyHash {
-  std::size_t operator()(const Key& key) const noexcept {
+  std::size_t operator()(const Key& key) const {
     const std::hash<std::string> hash;
     std::size_t h = hash(key.key);
     for (const std::string* part : {&key.name_space, &key.from_stage, &key.to_stage}) {
