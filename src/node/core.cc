@@ -20,9 +20,9 @@ namespace {
 
 // DESIGN: an acknowledgement that finds no frame to ride on leaves by itself within 1 ms.
 constexpr std::chrono::milliseconds kLazyFlush{1};
-// The first ids of pools; regions will come after them.
 constexpr std::uint32_t kPublishPoolId = 1;
 constexpr std::uint32_t kReceivePoolId = 2;
+constexpr std::uint32_t kFirstRegionId = 16;
 
 unsigned usable_cpus() {
   cpu_set_t set;
@@ -76,6 +76,7 @@ NodeCore::NodeCore(NodeConfig config, std::string secret)
       spin_(usable_cpus() > 1 ? config_.spin : std::chrono::nanoseconds(0)),
       log_(Logger::create(node_name_, parse_log_level(config_.log_level).value())),
       engine_(std::make_unique<CopyEngine>(config_.copy_threads)),
+      next_memory_(kFirstRegionId),
       mailbox_(std::make_shared<Mailbox>(loop_)) {}
 
 NodeCore::~NodeCore() {
@@ -114,8 +115,8 @@ Status NodeCore::make_pools() {
                                                 .touch_in_background = config_.touch_pools}));
   publish_pool_->set_id(kPublishPoolId);
   receive_pool_->set_id(kReceivePoolId);
-  memories_.push_back({.memory = kPublishPoolId, .pool = publish_pool_});
-  lease_table_.add_memory(publish_pool_);
+  memories_.push_back(ExportedMemory::of(kPublishPoolId, publish_pool_));
+  lease_table_.add_memory(memories_.back());
   return {};
 }
 
@@ -264,6 +265,11 @@ Status NodeCore::on_frame(Session& session, wire::Frame frame, Fd descriptor) {
   peers_->on_heard(session);
   if (auto* memory = std::get_if<wire::Memory>(&frame))
     return peers_->on_memory(session, std::move(*memory), std::move(descriptor));
+  if (const auto* gone = std::get_if<wire::MemoryGone>(&frame)) {
+    reader_->on_memory_gone(session.peer(), gone->memory);
+    peers_->on_memory_gone(session, gone->memory);
+    return {};
+  }
   if (const auto* message = std::get_if<wire::TransportMessage>(&frame))
     return peers_->on_transport_message(session, *message);
   if (std::holds_alternative<wire::Lifeline>(frame))
@@ -444,6 +450,7 @@ void NodeCore::close() {
       promise->set(true);
       return;
     }
+    drop_regions(EndReason::closed);
     lender_->withdraw_all(EndReason::closed, boottime_now());
     reader_->close(Error(ErrorKind::closed, "the node was closed"), [this, promise] {
       // Before the lifelines go: what was consumed must be known when they do.

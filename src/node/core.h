@@ -47,6 +47,10 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   Result<Ticket> put(const Key& key, const Payload& payload, PutOptions options);
   Result<Ticket> put_in_place(const Key& key, const Payload& payload,
                               std::vector<std::shared_ptr<Buffer>> buffers, PutOptions options);
+  Result<Ticket> put_in_regions(const Key& key, const Payload& payload,
+                                const std::vector<std::shared_ptr<Region>>& regions, PutOptions options);
+  Result<std::shared_ptr<Region>> register_region(const void* data, std::uint64_t size,
+                                                  RegionOptions options);
   bool withdraw(const Key& key, std::uint64_t generation);
   std::uint64_t withdraw_prefix(const std::string& name_space, const std::string& prefix);
   std::uint64_t withdraw_everywhere(const std::string& name_space, const std::string& key);
@@ -70,6 +74,9 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   const std::shared_ptr<Pool>& receive_pool() const noexcept { return receive_pool_; }
   /// `forked` or `closed`, if it is.
   Status check_usable() const;
+
+  /// Takes a region back (core_region.cc); its uses end when nothing reads it any more. Loop thread.
+  void drop_region(std::uint32_t id, EndReason reason);
 
   // SessionHandler.
   void on_up(const std::shared_ptr<Session>& session) override;
@@ -111,7 +118,16 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
 
   Result<std::shared_ptr<Buffer>> allocate_for_put(const Key& key, std::uint64_t size,
                                                    const PutOptions& options);
+  /// Where `length` bytes at an address lie in memory that peers may read.
+  using Locate = std::function<std::optional<RemoteRange>(const std::byte* data, std::uint64_t length)>;
+  /// `where` names in errors what `locate` looks in.
+  Result<Ticket> publish_in_place(const Key& key, const Payload& payload, std::shared_ptr<SourceBody> body,
+                                  const Locate& locate, std::string_view where, PutOptions options);
   Result<Ticket> publish(PublicationFacts facts, const PutOptions& options);
+  static Error with_put(Error error, const Key& key);
+  Result<std::uint32_t> add_region(ExportedMemory memory);
+  bool has_regions(const std::vector<RemoteRange>& ranges) const;
+  void drop_regions(EndReason reason);
   /// A get on its way: what its caller holds, and, where the claim could be written to a session at once, the
   /// operation and the session (which `flush` unset leaves to be flushed).
   struct BegunGet {
@@ -163,7 +179,8 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   // The loop's.
   std::vector<std::unique_ptr<Transport>> transports_;
   TcpTransport* tcp_ = nullptr;
-  std::vector<ExportedMemory> memories_;
+  std::vector<ExportedMemory> memories_;  // pools first, then regions in the order of their numbers
+  std::uint32_t next_memory_;             // of regions; numbers are never used again
   Worker worker_{"sw-helper"};
   EventLoop loop_{"sw-loop"};
   std::shared_ptr<Mailbox> mailbox_;

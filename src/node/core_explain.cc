@@ -19,6 +19,11 @@ NodeStats NodeCore::stats_on_loop() {
   stats.sessions = sessions_->all().size();
   stats.views = reader_->views();
   stats.quarantined = reader_->quarantined();
+  for (const ExportedMemory& memory : memories_) {
+    if (!memory.is_region()) continue;
+    ++stats.regions;
+    stats.region_bytes += memory.size;
+  }
   return stats;
 }
 
@@ -44,6 +49,8 @@ void NodeCore::refresh_gauges(const NodeStats& stats) {
   set("stagewire_views", "Views alive in this process", stats.views);
   set("stagewire_quarantined_destinations", "Destinations held because a read is not proven over",
       stats.quarantined);
+  set("stagewire_regions", "Regions that peers may be lent", stats.regions);
+  set("stagewire_region_bytes", "Bytes of all regions", stats.region_bytes);
   const std::pair<const char*, const PoolStats*> pools[] = {{"publish", &stats.publish_pool},
                                                             {"receive", &stats.receive_pool}};
   for (const auto& [name, pool] : pools) {
@@ -110,6 +117,9 @@ std::string NodeCore::explain_on_loop() {
                                                              : "") +
             "\n";
   }
+  for (const ExportedMemory& memory : memories_) {
+    if (memory.is_region()) text += "  region " + memory.name + ": " + format_size(memory.size) + "\n";
+  }
   text += "  transports:\n";
   for (const auto& transport : transports_) {
     const Viability viability = transport->viability();
@@ -121,7 +131,7 @@ std::string NodeCore::explain_on_loop() {
     text += "  peer " + peer->label + ": ";
     text += peer->session ? peer->session->route_note() : std::string("no session now");
     text += '\n';
-    const Route& route = peers_->route(*peer, MemoryKind::host(), MemoryKind::host());
+    const Route& route = peers_->route(*peer, RoutePair());
     text += "    host → host: " + (route.link != nullptr ? route.transport : std::string("no way")) + "\n";
     for (const RouteCandidate& candidate : route.considered) {
       text += "      " + candidate.transport + ": " + (candidate.viable ? "viable, " : "") +

@@ -59,11 +59,6 @@ void pack(EncodedPayload& layout) {
   }
 }
 
-Error with_put(Error error, const Key& key) {
-  error.with_operation("put").with_key(key.to_string());
-  return error;
-}
-
 // Appends a range, merged with the one before if they touch.
 void append_range(std::vector<RemoteRange>& ranges, RemoteRange next) {
   if (next.length == 0) return;
@@ -76,6 +71,11 @@ void append_range(std::vector<RemoteRange>& ranges, RemoteRange next) {
 }
 
 }  // namespace
+
+Error NodeCore::with_put(Error error, const Key& key) {
+  error.with_operation("put").with_key(key.to_string());
+  return error;
+}
 
 Result<Ticket> NodeCore::put(const Key& key, const Payload& payload, PutOptions options) {
   const auto attempt = [&]() -> Result<Ticket> {
@@ -112,19 +112,40 @@ Result<Ticket> NodeCore::put(const Key& key, const Payload& payload, PutOptions 
 
 Result<Ticket> NodeCore::put_in_place(const Key& key, const Payload& payload,
                                       std::vector<std::shared_ptr<Buffer>> buffers, PutOptions options) {
+  for (const auto& buffer : buffers) {
+    if (!buffer || !*buffer || buffer->pool() != publish_pool_) {
+      return with_put(
+          Error(ErrorKind::invalid_argument, "a buffer is empty or not of this node's publish pool"), key);
+    }
+  }
+  auto body = std::make_shared<SourceBody>();
+  body->buffers = std::move(buffers);
+  const Locate locate = [this, &held = body->buffers](const std::byte* data,
+                                                      std::uint64_t length) -> std::optional<RemoteRange> {
+    const auto holder = std::find_if(held.begin(), held.end(), [data, length](const auto& buffer) {
+      return data >= buffer->data() && length <= buffer->size() &&
+             static_cast<std::uint64_t>(data - buffer->data()) <= buffer->size() - length;
+    });
+    if (holder == held.end()) return std::nullopt;
+    return RemoteRange{.memory = publish_pool_->id(),
+                       .offset = (*holder)->offset() + static_cast<std::uint64_t>(data - (*holder)->data()),
+                       .length = length};
+  };
+  return publish_in_place(key, payload, body, locate, "buffers", std::move(options));
+}
+
+Result<Ticket> NodeCore::publish_in_place(const Key& key, const Payload& payload,
+                                          std::shared_ptr<SourceBody> body, const Locate& locate,
+                                          std::string_view where, PutOptions options) {
   const auto attempt = [&]() -> Result<Ticket> {
     STAGEWIRE_TRY(check_usable());
     STAGEWIRE_TRY(check_key(key));
     STAGEWIRE_TRY(check_options(options));
-    for (const auto& buffer : buffers) {
-      if (!buffer || !*buffer || buffer->pool() != publish_pool_) {
-        return Error(ErrorKind::invalid_argument, "a buffer is empty or not of this node's publish pool");
-      }
-    }
     STAGEWIRE_ASSIGN(EncodedPayload layout, encode(payload));
     PublicationFacts facts;
     facts.key = key;
     facts.size = packed_size(layout);
+    facts.in_regions = !body->regions.empty();
     for (std::size_t i = 0; i < payload.tensors().size(); ++i) {
       const Tensor& tensor = payload.tensors()[i];
       const std::uint64_t length = layout.segments[i].length;
@@ -133,23 +154,16 @@ Result<Ticket> NodeCore::put_in_place(const Key& key, const Payload& payload,
         return Error(ErrorKind::invalid_argument,
                      "tensor " + std::to_string(i) + " is not contiguous; put() copies such tensors");
       }
-      const auto* data = static_cast<const std::byte*>(tensor.data);
-      const auto holder = std::find_if(buffers.begin(), buffers.end(), [data, length](const auto& buffer) {
-        return data >= buffer->data() && length <= buffer->size() &&
-               static_cast<std::uint64_t>(data - buffer->data()) <= buffer->size() - length;
-      });
-      if (holder == buffers.end()) {
-        return Error(ErrorKind::invalid_argument,
-                     "tensor " + std::to_string(i) + " does not lie in any of the buffers given");
+      const auto range = locate(static_cast<const std::byte*>(tensor.data), length);
+      if (!range) {
+        return Error(
+            ErrorKind::invalid_argument,
+            "tensor " + std::to_string(i) + " does not lie in any of the " + std::string(where) + " given");
       }
-      append_range(facts.ranges,
-                   {.memory = publish_pool_->id(),
-                    .offset = (*holder)->offset() + static_cast<std::uint64_t>(data - (*holder)->data()),
-                    .length = length});
+      append_range(facts.ranges, *range);
     }
     facts.header = std::move(layout.header);
-    facts.body = std::make_shared<SourceBody>();
-    facts.body->buffers = std::move(buffers);
+    facts.body = std::move(body);
     return publish(std::move(facts), options);
   };
   Result<Ticket> ticket = attempt();
@@ -194,6 +208,11 @@ Result<Ticket> NodeCore::publish(PublicationFacts facts, const PutOptions& optio
   puts_.add();
   put_bytes_.add(facts.size);
   const bool posted = mailbox_->post([this, facts = std::move(facts)]() mutable {
+    if (facts.in_regions && !has_regions(facts.ranges)) {
+      // The region was closed while this was on its way.
+      facts.body->reason = EndReason::cancelled;
+      return lender_->bury(facts.generation, EndReason::cancelled);
+    }
     lender_->publish(std::move(facts), boottime_now());
     arm_lender_timer();
   });

@@ -13,10 +13,18 @@ bool starts_before(const RemoteRange& a, const RemoteRange& b) {
 }
 }  // namespace
 
-void LeaseTable::add_memory(std::shared_ptr<Pool> pool) {
+void LeaseTable::add_memory(const ExportedMemory& memory) {
   const std::lock_guard lock(mutex_);
-  const std::uint32_t id = pool->id();
-  pools_[id] = std::move(pool);
+  memories_[memory.memory] = memory;
+}
+
+void LeaseTable::remove_memory(std::uint32_t memory) {
+  ExportedMemory dropped;  // outlives the lock: its last reference may be this one
+  const std::lock_guard lock(mutex_);
+  const auto found = memories_.find(memory);
+  if (found == memories_.end()) return;
+  dropped = std::move(found->second);
+  memories_.erase(found);
 }
 
 void LeaseTable::add(LeaseId lease, const NodeId& reader, const PublicationFacts& facts) {
@@ -50,12 +58,12 @@ Result<SourcePin> LeaseTable::pin(const NodeId& reader, std::uint64_t lease, con
   const bool inside = after != ranges.begin() && holder.memory == range.memory &&
                       range.offset - holder.offset <= holder.length &&
                       range.length <= holder.length - (range.offset - holder.offset);
-  const auto pool = pools_.find(range.memory);
-  if (!inside || pool == pools_.end()) {
+  const auto memory = memories_.find(range.memory);
+  if (!inside || memory == memories_.end()) {
     return Error(ErrorKind::protocol, "the reader asked for bytes that its lease does not cover");
   }
   return SourcePin{
-      .data = pool->second->base() + range.offset, .kind = pool->second->kind(), .hold = found->second.body};
+      .data = memory->second.base + range.offset, .kind = memory->second.kind, .hold = found->second.body};
 }
 
 }  // namespace stagewire

@@ -15,8 +15,9 @@ namespace stagewire {
 
 class LeaseTable final : public SourceAccess {
  public:
-  /// The pool that ranges of this memory id lie in.
-  void add_memory(std::shared_ptr<Pool> pool);
+  /// What ranges of this memory's id lie in.
+  void add_memory(const ExportedMemory& memory);
+  void remove_memory(std::uint32_t memory);
 
   void add(LeaseId lease, const NodeId& reader, const PublicationFacts& facts);
   void remove(LeaseId lease);
@@ -31,7 +32,7 @@ class LeaseTable final : public SourceAccess {
   };
   std::mutex mutex_;
   std::unordered_map<LeaseId, Entry> leases_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<Pool>> pools_;
+  std::unordered_map<std::uint32_t, ExportedMemory> memories_;
 };
 
 }  // namespace stagewire

@@ -142,7 +142,7 @@ void Lender::grant(const NodeId& reader, const wire::Claim& claim, const std::st
               .view_bytes = 0,
               .copy_only = false,
               .since = now};
-  if ((claim.flags & wire::Claim::kWantView) != 0 && !facts.is_inline) {
+  if ((claim.flags & wire::Claim::kWantView) != 0 && !facts.is_inline && !facts.in_regions) {
     lease.copy_only = state.view_bytes + facts.size > limits_.max_view_bytes;
     if (!lease.copy_only) lease.view_bytes = facts.size;
   }
@@ -173,6 +173,7 @@ void Lender::send_grant(LeaseId id, const Lease& lease) {
     grant.ranges = facts.ranges;
   }
   if (lease.copy_only) grant.flags |= wire::Grant::kCopyOnly;
+  if (facts.in_regions) grant.flags |= wire::Grant::kRegion;
   output_.send(lease.reader, std::move(grant));
 }
 

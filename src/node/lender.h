@@ -63,6 +63,8 @@ class Lender {
   /// Publishes; replaces an older generation of the key. A generation older than the one there is ends as
   /// replaced at once.
   void publish(PublicationFacts facts, Time now);
+  /// A generation whose memory was taken back before it could be published: who asks for it hears `reason`.
+  void bury(std::uint64_t generation, EndReason reason);
   /// Withdraws what is current under `key`, if `generation` is 0 or its own. False if there was nothing.
   bool withdraw(const Key& key, std::uint64_t generation, EndReason reason, Time now);
   std::uint64_t withdraw_prefix(const std::string& name_space, const std::string& prefix, EndReason reason,
@@ -70,6 +72,9 @@ class Lender {
   std::uint64_t withdraw_everywhere(const std::string& name_space, const std::string& wanted,
                                     EndReason reason, Time now);
   void withdraw_all(EndReason reason, Time now);
+  /// Takes a memory back: withdraws what lies in it and ends the leases of it, whether their readers are
+  /// through or not. Returns what keeps it from its owner, to be held until no transport reads it any more.
+  std::vector<std::shared_ptr<const void>> revoke_memory(std::uint32_t memory, EndReason reason, Time now);
 
   void on_claim(const NodeId& reader, const wire::Claim& claim, Time now);
   void on_cancel(const NodeId& reader, const wire::CancelClaim& cancel, Time now);

@@ -26,6 +26,11 @@ void Lender::publish(PublicationFacts facts, Time now) {
   reconsider(key, now);
 }
 
+void Lender::bury(std::uint64_t generation, EndReason reason) {
+  highest_generation_ = std::max(highest_generation_, generation);
+  ended_.add(generation, reason);
+}
+
 bool Lender::withdraw(const Key& key, std::uint64_t generation, EndReason reason, Time now) {
   const auto current = current_.find(key);
   if (current == current_.end()) return false;
@@ -60,6 +65,29 @@ std::uint64_t Lender::withdraw_everywhere(const std::string& name_space, const s
 
 void Lender::withdraw_all(EndReason reason, Time now) {
   withdraw_matching([](const Key&) { return true; }, reason, now);
+}
+
+std::vector<std::shared_ptr<const void>> Lender::revoke_memory(std::uint32_t memory, EndReason reason,
+                                                               Time now) {
+  std::vector<PublicationPtr> affected;
+  for (const auto& [generation, live] : live_) {
+    const std::vector<RemoteRange>& ranges = live.publication->facts().ranges;
+    const bool uses = std::any_of(ranges.begin(), ranges.end(),
+                                  [memory](const RemoteRange& range) { return range.memory == memory; });
+    if (uses) affected.push_back(live.publication);
+  }
+  std::vector<std::shared_ptr<const void>> bodies;
+  for (const PublicationPtr& publication : affected) {
+    bodies.push_back(publication->facts().body);
+    withdraw_publication(publication, reason, now);
+    std::vector<LeaseId> ended;
+    for (const auto& [id, lease] : leases_) {
+      if (lease.publication == publication) ended.push_back(id);
+    }
+    for (const LeaseId lease : ended) end_lease(lease, false, now);
+    reconsider(publication->facts().key, now);
+  }
+  return bodies;
 }
 
 void Lender::withdraw_publication(const PublicationPtr& publication, EndReason reason, Time now) {

@@ -22,6 +22,10 @@ class Mailbox {
     loop_->post(std::move(task));
     return true;
   }
+  bool closed() {
+    const std::lock_guard lock(mutex_);
+    return loop_ == nullptr;
+  }
   /// From here on posts are dropped.
   void close() {
     const std::lock_guard lock(mutex_);

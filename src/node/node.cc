@@ -44,6 +44,14 @@ Result<Ticket> Node::put_in_place(const Key& key, const Payload& payload,
                                   std::vector<std::shared_ptr<Buffer>> buffers, PutOptions options) {
   return core_->put_in_place(key, payload, std::move(buffers), std::move(options));
 }
+Result<std::shared_ptr<Region>> Node::register_region(const void* data, std::uint64_t size,
+                                                      RegionOptions options) {
+  return core_->register_region(data, size, std::move(options));
+}
+Result<Ticket> Node::put_in_regions(const Key& key, const Payload& payload,
+                                    const std::vector<std::shared_ptr<Region>>& regions, PutOptions options) {
+  return core_->put_in_regions(key, payload, regions, std::move(options));
+}
 bool Node::withdraw(const Key& key, std::uint64_t generation) {
   return core_->withdraw(key, generation);
 }

@@ -18,6 +18,10 @@ namespace {
 constexpr int kForgetAfterPeriods = 6;
 }  // namespace
 
+std::string to_string(const RoutePair& pair) {
+  return to_string(pair.source) + (pair.region ? " region" : "") + " → " + to_string(pair.destination);
+}
+
 Peers::Peers(EventLoop& loop, const NodeConfig& config, const NodeId& self,
              std::vector<std::unique_ptr<Transport>>& transports, std::vector<ExportedMemory>& memories,
              std::shared_ptr<Mailbox> mailbox, PeersOutput& output, std::shared_ptr<Logger> log)
@@ -45,11 +49,8 @@ Peers::Peers(EventLoop& loop, const NodeConfig& config, const NodeId& self,
     }
     for (const ExportedMemory& memory : memories_) {
       if (!link.link) break;
-      const Status attached = link.link->attach(ImportedMemory{.memory = memory.memory,
-                                                               .size = memory.pool->size(),
-                                                               .kind = memory.pool->kind(),
-                                                               .token = {},
-                                                               .descriptors = {}});
+      const Status attached = link.link->attach(ImportedMemory{
+          .memory = memory.memory, .size = memory.size, .kind = memory.kind, .token = {}, .descriptors = {}});
       if (!attached.ok()) link.problem = attached.error().to_string();
     }
     self_->links.push_back(std::move(link));
@@ -94,7 +95,7 @@ void Peers::on_up(const std::shared_ptr<Session>& session) {
   peer.as_reader.on_acknowledged(session->started(), session->peer_welcome().lease_epoch);
   peer.as_lender.on_heard(boottime_now());
   make_links(peer, session);
-  announce_memories(*session);
+  for (const ExportedMemory& memory : memories_) announce_to(*session, memory);
   if (session->same_host()) {
     watch_process(peer, *session);
     send_lifeline(peer, *session);
@@ -135,24 +136,35 @@ void Peers::make_links(Peer& peer, const std::shared_ptr<Session>& session) {
             [&](const PeerLink& a, const PeerLink& b) { return preference(a) < preference(b); });
 }
 
-void Peers::announce_memories(Session& session) {
+void Peers::announce_to(Session& session, const ExportedMemory& memory) {
   for (auto& transport : transports_) {
     if (transport->name() == "local" || !transport->viability().viable) continue;
-    for (const ExportedMemory& memory : memories_) {
-      const Result<MemoryToken> token = transport->export_memory(memory);
-      if (!token.ok()) {
-        log_->warn("memory " + memory.pool->name() + " cannot be exported: " + token.error().to_string());
-        continue;
-      }
-      if (!token->descriptors.empty() && !session.same_host())
-        continue;  // of use to a process of this host alone
-      static_cast<void>(session.send(wire::Memory{.memory = memory.memory,
-                                                  .size = memory.pool->size(),
-                                                  .kind = memory.pool->kind(),
-                                                  .transport = std::string(transport->name()),
-                                                  .token = token->token},
-                                     token->descriptors.empty() ? -1 : token->descriptors.front()));
+    if (memory.is_region() && !transport->can_fence()) continue;
+    const Result<MemoryToken> token = transport->export_memory(memory);
+    if (!token.ok()) {
+      log_->warn("memory " + memory.name + " cannot be exported: " + token.error().to_string());
+      continue;
     }
+    if (!token->descriptors.empty() && !session.same_host())
+      continue;  // of use to a process of this host alone
+    static_cast<void>(session.send(wire::Memory{.memory = memory.memory,
+                                                .size = memory.size,
+                                                .kind = memory.kind,
+                                                .transport = std::string(transport->name()),
+                                                .token = token->token},
+                                   token->descriptors.empty() ? -1 : token->descriptors.front()));
+  }
+}
+
+void Peers::announce(const ExportedMemory& memory) {
+  for (auto& [id, peer] : peers_) {
+    if (peer->session) announce_to(*peer->session, memory);
+  }
+}
+
+void Peers::announce_gone(std::uint32_t memory) {
+  for (auto& [id, peer] : peers_) {
+    if (peer->session) static_cast<void>(peer->session->send(wire::MemoryGone{.memory = memory}));
   }
 }
 
@@ -301,6 +313,12 @@ Status Peers::on_memory(Session& session, wire::Memory frame, Fd descriptor) {
   return {};
 }
 
+void Peers::on_memory_gone(Session& session, std::uint32_t memory) {
+  for (PeerLink& link : of(session.peer()).links) {
+    if (link.link) link.link->detach(memory);
+  }
+}
+
 Status Peers::on_transport_message(Session& session, const wire::TransportMessage& frame) {
   Peer& peer = of(session.peer());
   PeerLink* link = link_named(peer, frame.transport);
@@ -318,29 +336,30 @@ Status Peers::on_data(Session& session, Fd socket, std::uint64_t index) {
   return link->link->adopt(std::move(socket), index);
 }
 
-const Route& Peers::route(Peer& peer, MemoryKind source, MemoryKind destination) {
-  const std::pair kinds(source, destination);
+const Route& Peers::route(Peer& peer, const RoutePair& pair) {
   for (const auto& [known, route] : peer.routes) {
-    if (known == kinds) return route;
+    if (known == pair) return route;
   }
-  return peer.routes.emplace_back(kinds, choose_route(peer, source, destination, {})).second;
+  return peer.routes.emplace_back(pair, choose_route(peer, pair, {})).second;
 }
 
-Route Peers::route_without(Peer& peer, MemoryKind source, MemoryKind destination,
-                           std::span<const std::string> failed) {
-  return choose_route(peer, source, destination, failed);
+Route Peers::route_without(Peer& peer, const RoutePair& pair, std::span<const std::string> failed) {
+  return choose_route(peer, pair, failed);
 }
 
-Route Peers::choose_route(Peer& peer, MemoryKind source, MemoryKind destination,
-                          std::span<const std::string> failed) {
+Route Peers::choose_route(Peer& peer, const RoutePair& pair, std::span<const std::string> failed) {
   Route route;
   for (PeerLink& link : peer.links) {
     RouteCandidate candidate{
         .transport = std::string(link.transport->name()), .viable = false, .reason = link.problem};
     if (link.link) {
-      const Viability viability = link.link->viability(source, destination);
+      const Viability viability = link.link->viability(pair.source, pair.destination);
       candidate.viable = viability.viable;
       candidate.reason = viability.reason;
+    }
+    if (pair.region && !link.transport->can_fence()) {
+      candidate.viable = false;
+      candidate.reason = "not viable, because the owner of a region could not take it back from it";
     }
     if (std::find(failed.begin(), failed.end(), candidate.transport) != failed.end()) {
       candidate.viable = false;
@@ -352,10 +371,10 @@ Route Peers::choose_route(Peer& peer, MemoryKind source, MemoryKind destination,
     }
     route.considered.push_back(std::move(candidate));
   }
-  const std::string pair = to_string(source) + " → " + to_string(destination);
-  if (failed.empty() && peer.announced_routes.insert(pair + " " + route.transport).second) {
+  const std::string what = to_string(pair);
+  if (failed.empty() && peer.announced_routes.insert(what + " " + route.transport).second) {
     std::string line =
-        "route from " + peer.label + ", " + pair + ": " + (route.link != nullptr ? route.transport : "none");
+        "route from " + peer.label + ", " + what + ": " + (route.link != nullptr ? route.transport : "none");
     for (const RouteCandidate& candidate : route.considered) {
       line += "; " + candidate.transport + ": " + candidate.reason;
     }

@@ -42,7 +42,16 @@ struct PeerLink {
   std::string problem;
 };
 
-/// One way that was considered for a pair of memory kinds.
+/// What a route is chosen for: from the peer's memory into ours.
+struct RoutePair {
+  MemoryKind source = MemoryKind::host();
+  MemoryKind destination = MemoryKind::host();
+  bool region = false;  ///< the source is a region, and its owner must be able to take it back
+  friend bool operator==(const RoutePair&, const RoutePair&) = default;
+};
+std::string to_string(const RoutePair& pair);
+
+/// One way that was considered for such a pair.
 struct RouteCandidate {
   std::string transport;
   bool viable = false;
@@ -61,7 +70,7 @@ struct Peer {
   std::shared_ptr<Session> session;  ///< null while away, and for this node itself
   std::vector<PeerLink> links;       ///< in order of preference
   /// Routes as they were chosen last; empty again whenever something of a link changes.
-  std::vector<std::pair<std::pair<MemoryKind, MemoryKind>, Route>> routes;
+  std::vector<std::pair<RoutePair, Route>> routes;
   ReaderLeaseClock as_reader;  ///< of our leases at this peer
   LenderLeaseClock as_lender;  ///< of its leases here
   std::shared_ptr<LifelineEnd> lifeline;
@@ -113,16 +122,19 @@ class Peers {
   /// A sign of life.
   void on_heard(Session& session);
   Status on_memory(Session& session, wire::Memory frame, Fd descriptor);
+  void on_memory_gone(Session& session, std::uint32_t memory);
   Status on_transport_message(Session& session, const wire::TransportMessage& frame);
   Status on_lifeline(Session& session, Fd descriptor);
   Status on_data(Session& session, Fd socket, std::uint64_t index);
 
-  /// The transport for moving bytes from the peer's `source` memory into our `destination` memory; logged at
-  /// first use.
-  const Route& route(Peer& peer, MemoryKind source, MemoryKind destination);
+  /// Tells everyone of a memory that is new, and of one that is gone.
+  void announce(const ExportedMemory& memory);
+  void announce_gone(std::uint32_t memory);
+
+  /// The transport for moving bytes; logged at first use.
+  const Route& route(Peer& peer, const RoutePair& pair);
   /// As route(), for a read that has failed over the transports named in `failed`; not kept.
-  Route route_without(Peer& peer, MemoryKind source, MemoryKind destination,
-                      std::span<const std::string> failed);
+  Route route_without(Peer& peer, const RoutePair& pair, std::span<const std::string> failed);
   /// The peer's link over this transport, or null.
   Link* link(Peer& peer, std::string_view transport) {
     PeerLink* found = link_named(peer, transport);
@@ -134,15 +146,14 @@ class Peers {
 
  private:
   void make_links(Peer& peer, const std::shared_ptr<Session>& session);
-  void announce_memories(Session& session);
+  void announce_to(Session& session, const ExportedMemory& memory);
   void send_lifeline(Peer& peer, Session& session);
   void watch_process(Peer& peer, Session& session);
   void close_links(Peer& peer);
   void start_expiry(Peer& peer);
   void on_expiry(const NodeId& id);
   void on_death(const NodeId& id);
-  Route choose_route(Peer& peer, MemoryKind source, MemoryKind destination,
-                     std::span<const std::string> failed);
+  Route choose_route(Peer& peer, const RoutePair& pair, std::span<const std::string> failed);
   bool transport_allowed(std::string_view name) const;
   PeerLink* link_named(Peer& peer, std::string_view transport);
 

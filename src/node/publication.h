@@ -28,6 +28,8 @@ namespace stagewire {
 /// thread.
 struct SourceBody {
   std::vector<std::shared_ptr<Buffer>> buffers;
+  std::vector<std::shared_ptr<const void>>
+      regions;                     ///< what keeps each region that it lies in from its owner
   BlockCache::Block inline_bytes;  ///< the packed tensors of a small payload, which then needs no buffer
   EndReason reason = EndReason::closed;
   std::function<void(EndReason)> released;
@@ -35,6 +37,7 @@ struct SourceBody {
   SourceBody() = default;
   ~SourceBody() {
     buffers.clear();
+    regions.clear();
     if (released) released(reason);
   }
   SourceBody(const SourceBody&) = delete;
@@ -67,6 +70,7 @@ struct PublicationFacts {
   std::vector<RemoteRange> ranges;
   MemoryKind kind = MemoryKind::host();
   bool is_inline = false;
+  bool in_regions = false;  ///< lies in memory of the caller's own, of which peers get no views
   std::shared_ptr<SourceBody> body;
   std::uint32_t readers = 1;
   Time ttl{0};

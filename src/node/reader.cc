@@ -100,16 +100,34 @@ void Reader::on_settled(const NodeId& lender, const wire::Settled& settled) {
   book_.settle(lender, settled.claim);
 }
 
+void Reader::on_memory_gone(const NodeId& lender, std::uint32_t memory) {
+  std::vector<GetPtr> affected;
+  for (const GetPtr& get : running_) {
+    const bool granted = get->stage == GetStage::granted || get->stage == GetStage::allocating ||
+                         get->stage == GetStage::reading;
+    const bool uses = std::any_of(get->grant.ranges.begin(), get->grant.ranges.end(),
+                                  [memory](const RemoteRange& range) { return range.memory == memory; });
+    if (granted && uses && get->peer == lender) affected.push_back(get);
+  }
+  for (const GetPtr& get : affected)
+    fail(get, Error(ErrorKind::lease_lost, "the sender took the region back that the payload lies in"));
+}
+
+// Into the caller's memory, or else the receive pool.
+RoutePair Reader::route_pair(const GetOperation& get) const {
+  const bool into = get.options.placement == Placement::into && !get.options.into.empty();
+  return {.source = get.grant.kind,
+          .destination = into ? get.options.into.front().kind : pool_->kind(),
+          .region = (get.grant.flags & wire::Grant::kRegion) != 0};
+}
+
 void Reader::on_granted(const GetPtr& get) {
-  const MemoryKind destination = get->options.placement == Placement::into && !get->options.into.empty()
-                                     ? get->options.into.front().kind
-                                     : pool_->kind();
   if ((get->grant.flags & wire::Grant::kInline) != 0) {
     get->transport = "inline";
     return deliver_inline(get);
   }
   Peer& peer = peers_.of(get->peer);
-  const Route& route = peers_.route(peer, get->grant.kind, destination);
+  const Route& route = peers_.route(peer, route_pair(*get));
   if (get->grant.body_size == 0) {
     get->transport = "inline";
     return deliver_inline(get);
@@ -155,10 +173,9 @@ void Reader::on_allocated(const GetPtr& get, Result<Buffer> buffer) {
 
 void Reader::start_read(const GetPtr& get) {
   Peer& peer = peers_.of(get->peer);
-  const MemoryKind destination = get->to.empty() ? pool_->kind() : get->to.front().kind;
   const Route route = get->failed_routes.empty()
-                          ? peers_.route(peer, get->grant.kind, destination)
-                          : peers_.route_without(peer, get->grant.kind, destination, get->failed_routes);
+                          ? peers_.route(peer, route_pair(*get))
+                          : peers_.route_without(peer, route_pair(*get), get->failed_routes);
   if (route.link == nullptr) {
     get->stage = GetStage::granted;
     if (peer.session || peer.is_self) return fail(get, no_route_error(route));

@@ -60,6 +60,8 @@ class Reader {
   Status on_grant(const NodeId& lender, wire::Grant grant);
   void on_refuse(const NodeId& lender, const wire::Refuse& refuse);
   void on_settled(const NodeId& lender, const wire::Settled& settled);
+  /// The lender took a memory back: gets that were granted bytes of it fail with lease_lost.
+  void on_memory_gone(const NodeId& lender, std::uint32_t memory);
 
   void on_peer_up(const NodeId& peer);
   void on_peer_away(const NodeId& peer);
@@ -92,6 +94,7 @@ class Reader {
   void deliver_inline(const GetPtr& get);
   bool try_view(const GetPtr& get, Peer& peer, const Route& route);
   Status plan_into(const GetPtr& get);
+  RoutePair route_pair(const GetOperation& get) const;
   void allocate(const GetPtr& get);
   void on_allocated(const GetPtr& get, Result<Buffer> buffer);
   void start_read(const GetPtr& get);

@@ -134,8 +134,7 @@ bool Reader::fall_back(const GetPtr& get, Link* link, const Error& error) {
   if (present == nullptr || present != link || !present->is_of_path(error) || !lease_holds(get)) return false;
   std::vector<std::string> failed = get->failed_routes;
   failed.push_back(get->transport);
-  const MemoryKind destination = get->to.empty() ? pool_->kind() : get->to.front().kind;
-  const Route other = peers_.route_without(*peer, get->grant.kind, destination, failed);
+  const Route other = peers_.route_without(*peer, route_pair(*get), failed);
   if (other.link == nullptr) return false;
   metrics_
       .counter("stagewire_read_fallbacks_total",

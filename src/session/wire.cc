@@ -114,6 +114,8 @@ std::string_view to_string(FrameType type) noexcept {
       return "lifeline";
     case FrameType::goodbye:
       return "goodbye";
+    case FrameType::memory_gone:
+      return "memory_gone";
   }
   return "unknown";
 }

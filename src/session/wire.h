@@ -64,7 +64,9 @@ enum class FrameType : std::uint8_t {
   transport_message = 12,
   lifeline = 13,
   goodbye = 14,
+  memory_gone = 15,
 };
+inline constexpr FrameType kLastFrameType = FrameType::memory_gone;
 
 /// First frame of each side after authentication.
 struct Welcome {
@@ -127,6 +129,7 @@ struct Grant {
   std::string inline_body;  ///< the whole body if kInline
   static constexpr std::uint8_t kInline = 1;
   static constexpr std::uint8_t kCopyOnly = 2;  ///< the reader's share of views is used up
+  static constexpr std::uint8_t kRegion = 4;    ///< lies in regions: over transports that can be fenced alone
 };
 struct Refuse {
   std::uint64_t claim = 0;
@@ -155,6 +158,11 @@ struct Memory {
   std::string transport;
   std::string token;
 };
+/// A memory that was announced before can't be read any more, over any transport; its number is not used
+/// again. Numbers are given in ascending order.
+struct MemoryGone {
+  std::uint32_t memory = 0;
+};
 struct TransportMessage {
   std::string transport;
   std::string message;
@@ -167,7 +175,7 @@ struct Goodbye {
 };
 
 using Frame = std::variant<Welcome, Heartbeat, HeartbeatAck, Claim, CancelClaim, Grant, Refuse, Consumed,
-                           Release, Settled, Memory, TransportMessage, Lifeline, Goodbye>;
+                           Release, Settled, Memory, TransportMessage, Lifeline, Goodbye, MemoryGone>;
 
 FrameType type_of(const Frame& frame) noexcept;
 std::string_view to_string(FrameType type) noexcept;

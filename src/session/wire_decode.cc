@@ -389,10 +389,10 @@ Result<FrameHeader> decode_frame_header(std::string_view eight_bytes, std::size_
   for (std::size_t i = 0; i < 4; ++i) header.length |= static_cast<std::uint32_t>(byte(i)) << (8 * i);
   const std::uint8_t type = byte(4);
   if (type < static_cast<std::uint8_t>(FrameType::welcome) ||
-      type > static_cast<std::uint8_t>(FrameType::goodbye)) {
+      type > static_cast<std::uint8_t>(kLastFrameType)) {
     return Error(ErrorKind::protocol, "the peer sent a frame of unknown type " + std::to_string(type) +
                                           "; expected 1 to " +
-                                          std::to_string(static_cast<int>(FrameType::goodbye)));
+                                          std::to_string(static_cast<int>(kLastFrameType)));
   }
   header.type = static_cast<FrameType>(type);
   if (byte(5) > 1 || byte(6) != 0 || byte(7) != 0) {
@@ -444,6 +444,8 @@ Result<Frame> decode_body(FrameType type, std::string_view body) {
       return decode_as<Lifeline>(body);
     case FrameType::goodbye:
       return decode_as<Goodbye>(body);
+    case FrameType::memory_gone:
+      return decode_as<MemoryGone>(body);
   }
   return Error(ErrorKind::protocol,
                "the peer sent a frame of unknown type " + std::to_string(static_cast<int>(type)));

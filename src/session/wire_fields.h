@@ -55,6 +55,8 @@ template <>
 inline constexpr FrameType kTypeOf<Lifeline> = FrameType::lifeline;
 template <>
 inline constexpr FrameType kTypeOf<Goodbye> = FrameType::goodbye;
+template <>
+inline constexpr FrameType kTypeOf<MemoryGone> = FrameType::memory_gone;
 
 /// Calls `v` for each field of `f` in wire order. F is a frame, const for the encoder.
 template <typename V, typename F>
@@ -95,7 +97,7 @@ void describe(V& v, F& f) {
     v.number("lease", f.lease, 0, kAny<std::uint64_t>);
     v.number("generation", f.generation, 0, kAny<std::uint64_t>);
     v.number("lease_epoch", f.lease_epoch, 0, kAny<std::uint64_t>);
-    v.number("flags", f.flags, 0, Grant::kInline | Grant::kCopyOnly);
+    v.number("flags", f.flags, 0, Grant::kInline | Grant::kCopyOnly | Grant::kRegion);
     v.bytes("header", f.header, kMaxHeader);
     v.number("body_size", f.body_size, 0, kAny<std::uint64_t>);
     v.ranges("ranges", f.ranges, kMaxRanges);
@@ -116,6 +118,8 @@ void describe(V& v, F& f) {
     v.memory_kind("kind", f.kind);
     v.text("transport", f.transport, 1, kMaxTransportName, Text::plain);
     v.bytes("token", f.token, kMaxTokenSize);
+  } else if constexpr (std::is_same_v<T, MemoryGone>) {
+    v.number("memory", f.memory, 0, kAny<std::uint32_t>);
   } else if constexpr (std::is_same_v<T, TransportMessage>) {
     v.text("transport", f.transport, 1, kMaxTransportName, Text::plain);
     v.bytes("message", f.message, kMaxMessage);

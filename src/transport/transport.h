@@ -27,7 +27,7 @@
 
 namespace stagewire {
 
-/// Bytes of a peer's exported memory (a pool, later a region), as a grant names them.
+/// Bytes of a peer's exported memory (a pool or a region), as a grant names them.
 struct RemoteRange {
   std::uint32_t memory = 0;  ///< the exporting node's id of the pool or region
   std::uint64_t offset = 0;  ///< bytes from its start
@@ -48,11 +48,33 @@ struct Viability {
   std::string reason;  ///< "same host, proven by …" or "not viable, because …"
 };
 
-/// A memory of this node that peers may read. Pools only in this version.
+/// A memory of this node that peers may read: a publish pool, or a region (memory of the caller's own).
 struct ExportedMemory {
   std::uint32_t memory = 0;
-  std::shared_ptr<Pool> pool;
+  std::shared_ptr<Pool> pool;       ///< null for a region
+  const std::byte* base = nullptr;  ///< the first byte, of either
+  std::uint64_t size = 0;           ///< bytes
+  MemoryKind kind = MemoryKind::host();
+  std::string name;                  ///< for people
+  std::shared_ptr<const void> hold;  ///< while it lives the memory stays mapped; a region's is let go last
+
+  /// `pool` may be null, which no transport exports.
+  static ExportedMemory of(std::uint32_t memory, const std::shared_ptr<Pool>& pool) {
+    if (pool == nullptr) return {.memory = memory, .pool = {}, .name = {}, .hold = {}};
+    return {.memory = memory,
+            .pool = pool,
+            .base = pool->base(),
+            .size = pool->size(),
+            .kind = pool->kind(),
+            .name = pool->name(),
+            .hold = pool};
+  }
+  bool is_region() const noexcept { return pool == nullptr && base != nullptr; }
 };
+
+/// Whether `memory` may be exported over `transport` at all: a publish pool or a region, of host memory.
+/// Errors: invalid_argument, not_viable.
+Status check_exportable(const ExportedMemory& memory, std::string_view transport);
 
 /// What a peer announced about one of its memories: fixed facts plus this transport's token.
 struct ImportedMemory {
@@ -138,6 +160,10 @@ class Link {
   /// link and is reported; it does not end the session.
   virtual Status attach(ImportedMemory memory) = 0;
 
+  /// The peer's memory is gone: reads of it that have not begun end with lease_lost, and its id is not used
+  /// again. Unknown ids are ignored.
+  virtual void detach(std::uint32_t /*memory*/) {}
+
   /// A message from the peer's Link; untrusted. An Error ends the session (protocol).
   virtual Status on_message(std::string_view message) = 0;
 
@@ -187,7 +213,12 @@ class Transport {
   virtual std::string hello() const = 0;
   /// Makes a memory readable by peers over this transport and says what they need to attach it.
   virtual Result<MemoryToken> export_memory(const ExportedMemory& memory) = 0;
-  virtual void forget_memory(std::uint32_t memory) = 0;
+  /// Ends the export. Lets `until` and the memory's own hold go once no peer can read it any more over this
+  /// transport, which may be on another thread and after this returns.
+  virtual void forget_memory(std::uint32_t memory, std::shared_ptr<const void> until) = 0;
+  /// Whether forget_memory() keeps its word while peers hold leases: what regions need. A mapping (shm) can't
+  /// be taken back from a peer.
+  virtual bool can_fence() const { return true; }
   /// Memory that many reads will have as their destination, for a transport that has to prepare such memory.
   /// It is never exported.
   virtual void add_receive_pool(const std::shared_ptr<Pool>& /*pool*/) {}

@@ -18,7 +18,7 @@ class LeaseTableTest : public ::testing::Test {
     ASSERT_TRUE(made.ok());
     pool = *made;
     pool->set_id(4);
-    table.add_memory(pool);
+    table.add_memory(ExportedMemory::of(pool->id(), pool));
     facts.body = std::make_shared<SourceBody>();
     facts.body->released = [this](EndReason reason) { released = reason; };
     facts.ranges = {{.memory = 4, .offset = 8192, .length = 100},

@@ -97,7 +97,8 @@ inline std::vector<Frame> example_frames() {
           example_memory(),
           TransportMessage{"tcp", std::string("\0msg", 4)},
           Lifeline{},
-          Goodbye{ErrorKind::closed, "bye"}};
+          Goodbye{ErrorKind::closed, "bye"},
+          MemoryGone{70'000}};
 }
 
 inline bool carries_descriptor(const Frame& frame) {

@@ -97,6 +97,8 @@ Fields fields_of(FrameType type) {
       return {};
     case FrameType::goodbye:
       return {{"kind", num(1)}, {"message", str("m")}};
+    case FrameType::memory_gone:
+      return {{"memory", num(1)}};
   }
   return {};
 }
@@ -109,7 +111,8 @@ std::string join(const Fields& fields) {
 
 std::vector<FrameType> all_types() {
   std::vector<FrameType> out;
-  for (int type = 1; type <= 14; ++type) out.push_back(static_cast<FrameType>(type));
+  for (int type = 1; type <= static_cast<int>(kLastFrameType); ++type)
+    out.push_back(static_cast<FrameType>(type));
   return out;
 }
 
@@ -286,7 +289,7 @@ TEST(WireGarbage, TheBodyMustBeAnArray) {
   EXPECT_THAT(decode_body(FrameType::settled, "").error().message(), HasSubstr("its body is empty"));
   EXPECT_THAT(decode_body(FrameType::settled, "\xC1").error().message(), HasSubstr("not msgpack"));
   EXPECT_EQ(decode_body(static_cast<FrameType>(0), "\x90").error().kind(), ErrorKind::protocol);
-  EXPECT_EQ(decode_body(static_cast<FrameType>(15), "\x90").error().kind(), ErrorKind::protocol);
+  EXPECT_EQ(decode_body(static_cast<FrameType>(16), "\x90").error().kind(), ErrorKind::protocol);
 }
 
 TEST(WireGarbage, EveryFieldRefusesEveryWrongShape) {

@@ -114,6 +114,9 @@ const char* const kGolden[] = {
     // goodbye
     "0a0000000e000000"
     "9214a3627965",
+    // memory_gone
+    "0a0000000f000000"
+    "91ce00011170",
 };
 
 TEST(WireGolden, EveryFrameHasTheBytesOfVersion1) {
@@ -424,7 +427,7 @@ TEST(WireHeader, BoundsTheLength) {
 
 TEST(WireHeader, RefusesUnknownTypesAndBits) {
   EXPECT_THAT(header_problem("0500000000000000"), HasSubstr("unknown type 0"));
-  EXPECT_THAT(header_problem("050000000f000000"), HasSubstr("unknown type 15; expected 1 to 14"));
+  EXPECT_THAT(header_problem("0500000010000000"), HasSubstr("unknown type 16; expected 1 to 15"));
   EXPECT_THAT(header_problem("05000000ff000000"), HasSubstr("unknown type 255"));
   EXPECT_THAT(header_problem("050000000b020000"), HasSubstr("reserved bits set (flags 2"));
   EXPECT_THAT(header_problem("050000000b800000"), HasSubstr("flags 128"));
@@ -433,7 +436,7 @@ TEST(WireHeader, RefusesUnknownTypesAndBits) {
 }
 
 TEST(WireHeader, DescriptorsBelongToMemoryAndLifelineAlone) {
-  for (int type = 1; type <= 14; ++type) {
+  for (int type = 1; type <= static_cast<int>(kLastFrameType); ++type) {
     std::string bytes = from_hex("0500000000010000");
     bytes[4] = static_cast<char>(type);
     const bool may =
@@ -451,10 +454,11 @@ TEST(WireHeader, NeedsExactlyEightBytes) {
 
 TEST(WireNames, EveryTypeHasItsOwn) {
   std::set<std::string_view> names;
-  for (int type = 1; type <= 14; ++type) names.insert(to_string(static_cast<FrameType>(type)));
+  for (int type = 1; type <= static_cast<int>(kLastFrameType); ++type)
+    names.insert(to_string(static_cast<FrameType>(type)));
   EXPECT_EQ(names.size(), 14U);
   EXPECT_EQ(names.count("unknown"), 0U);
-  EXPECT_EQ(to_string(static_cast<FrameType>(15)), "unknown");
+  EXPECT_EQ(to_string(static_cast<FrameType>(16)), "unknown");
 }
 
 TEST(Printable, EscapesWhatCouldForgeALog) {

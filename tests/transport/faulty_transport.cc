@@ -47,6 +47,7 @@ class FaultyLink final : public Link {
     return state_->inner->viability(source, destination);
   }
   Status attach(ImportedMemory memory) override { return state_->inner->attach(std::move(memory)); }
+  void detach(std::uint32_t memory) override { state_->inner->detach(memory); }
   Status on_message(std::string_view message) override { return state_->inner->on_message(message); }
   Result<View> view(std::span<const RemoteRange> from) override { return state_->inner->view(from); }
   Status adopt(Fd connection, std::uint64_t index) override {

@@ -77,7 +77,10 @@ class FaultyTransport final : public Transport {
   int rank() const override { return inner_->rank(); }
   std::string hello() const override { return inner_->hello(); }
   Result<MemoryToken> export_memory(const ExportedMemory& memory) override;
-  void forget_memory(std::uint32_t memory) override { inner_->forget_memory(memory); }
+  void forget_memory(std::uint32_t memory, std::shared_ptr<const void> until) override {
+    inner_->forget_memory(memory, std::move(until));
+  }
+  bool can_fence() const override { return inner_->can_fence(); }
   Result<std::unique_ptr<Link>> connect(LinkChannel& channel, std::string_view peer_hello) override;
   void close() override { inner_->close(); }
 

@@ -25,7 +25,7 @@ class FaultyTransportTest : public ::testing::Test {
     ASSERT_TRUE(pool.ok());
     fill_pattern((*pool)->base(), kSize, 3);
     channel_.peer_id = channel_.self_id;
-    ASSERT_TRUE(transport_.export_memory({1, *pool}).ok());
+    ASSERT_TRUE(transport_.export_memory(ExportedMemory::of(1, *pool)).ok());
     auto link = transport_.connect(channel_, "");
     ASSERT_TRUE(link.ok());
     link_ = std::move(*link);

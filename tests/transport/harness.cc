@@ -27,7 +27,7 @@ class LocalHarness final : public TransportHarness {
     reader_channel_.peer_id = reader_channel_.self_id;
     run_on(loop_, [this] {
       reader_transport_ = std::make_unique<LocalTransport>(engine_);
-      auto token = must(reader_transport_->export_memory({kMemory, pool_}));
+      auto token = must(reader_transport_->export_memory(ExportedMemory::of(kMemory, pool_)));
       reader_ = must(reader_transport_->connect(reader_channel_, reader_transport_->hello()));
       reader_->attach({kMemory, pool_->size(), pool_->kind(), token.token, {}}).value();
     });
@@ -113,7 +113,7 @@ TransportHarness::TransportHarness(std::uint64_t pool_size) {
 TransportHarness::~TransportHarness() = default;
 
 void TransportHarness::attach_pool(Transport& exporting) {
-  auto token = must(exporting.export_memory({kMemory, pool_}));
+  auto token = must(exporting.export_memory(ExportedMemory::of(kMemory, pool_)));
   ImportedMemory memory{kMemory, pool_->size(), pool_->kind(), token.token, {}};
   for (const int fd : token.descriptors) memory.descriptors.emplace_back(::dup(fd));
   reader_->attach(std::move(memory)).value();

@@ -126,7 +126,7 @@ TEST_F(ShmLinkTest, ReceiveMemoryIsNeverExported) {
   options.touch_in_background = false;
   auto pool = Pool::create(options);
   ASSERT_TRUE(pool.ok());
-  EXPECT_FALSE(transport_.export_memory({1, *pool}).ok());
+  EXPECT_FALSE(transport_.export_memory(ExportedMemory::of(1, *pool)).ok());
 }
 
 }  // namespace

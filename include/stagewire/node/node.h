@@ -16,6 +16,7 @@
 #include <stagewire/memory/pool.h>
 #include <stagewire/node/got.h>
 #include <stagewire/node/options.h>
+#include <stagewire/node/region.h>
 #include <stagewire/node/ticket.h>
 #include <stagewire/payload/payload.h>
 
@@ -28,8 +29,10 @@ struct NodeStats {
   std::uint64_t waiting_claims = 0;  ///< of peers, for keys not there yet
   std::uint64_t running_gets = 0;
   std::uint64_t sessions = 0;
-  std::uint64_t views = 0;        ///< alive in this process
-  std::uint64_t quarantined = 0;  ///< destinations held because a read could not be proven over
+  std::uint64_t views = 0;         ///< alive in this process
+  std::uint64_t quarantined = 0;   ///< destinations held because a read could not be proven over
+  std::uint64_t regions = 0;       ///< registered and not closed
+  std::uint64_t region_bytes = 0;  ///< of all regions together
   PoolStats publish_pool;
   PoolStats receive_pool;
 };
@@ -69,6 +72,17 @@ class Node {
   /// invalid_argument, closed.
   Result<Ticket> put_in_place(const Key& key, const Payload& payload,
                               std::vector<std::shared_ptr<Buffer>> buffers, PutOptions options = {});
+  /// Registers memory of the caller's own, to publish from in place. It must stay mapped until the region is
+  /// closed, or as long as RegionOptions::hold is kept. Returns before RDMA adapters have registered it (what
+  /// they refuse is read over tcp). Errors: invalid_argument, not_viable (device memory), busy (too many
+  /// regions), closed.
+  Result<std::shared_ptr<Region>> register_region(const void* data, std::uint64_t size,
+                                                  RegionOptions options = {});
+  /// Publishes tensors that lie in `regions`, without a copy: as put_in_place. The caller must not write to
+  /// them until PutOptions::released was called, or the region is closed. Peers read them over verbs or tcp
+  /// and get no views. Errors: invalid_argument, closed.
+  Result<Ticket> put_in_regions(const Key& key, const Payload& payload,
+                                const std::vector<std::shared_ptr<Region>>& regions, PutOptions options = {});
   /// Withdraws what is published under `key` (any generation, or just that of a ticket). False if there was
   /// nothing.
   bool withdraw(const Key& key, std::uint64_t generation = 0);

@@ -1,4 +1,5 @@
-// See local_link.h. Pools are looked up in the transport's table at each call: what is exported is attached.
+// See local_link.h. Memories are looked up in the transport's table at each call: what is exported is
+// attached.
 #include "transport/local/local_link.h"
 
 #include <utility>
@@ -14,21 +15,23 @@ constexpr std::string_view kName = "local";
 
 struct Resolved {
   std::vector<MappedRange> ranges;
-  std::vector<std::shared_ptr<const void>> pools;
+  std::vector<std::shared_ptr<const void>> holds;
+  bool has_region = false;
 };
 
 Result<Resolved> resolve(const LocalTransport::Memories& memories, std::span<const RemoteRange> from) {
   Resolved resolved;
   resolved.ranges.reserve(from.size());
-  const Pool* last = nullptr;
+  const ExportedMemory* last = nullptr;
   for (const RemoteRange& range : from) {
     const auto found = memories.find(range.memory);
     if (found == memories.end()) return unknown_memory(range.memory, kName);
-    const std::shared_ptr<Pool>& pool = found->second;
-    STAGEWIRE_TRY(check_within(range, pool->size()));
-    resolved.ranges.push_back({pool->base() + range.offset, range.length});
-    if (pool.get() != last) resolved.pools.push_back(pool);
-    last = pool.get();
+    const ExportedMemory& memory = found->second;
+    STAGEWIRE_TRY(check_within(range, memory.size));
+    resolved.ranges.push_back({memory.base + range.offset, range.length});
+    if (&memory != last) resolved.holds.push_back(memory.hold);
+    if (memory.is_region()) resolved.has_region = true;
+    last = &memory;
   }
   return resolved;
 }
@@ -51,10 +54,10 @@ Viability LocalLink::viability(MemoryKind source, MemoryKind destination) const 
 Status LocalLink::attach(ImportedMemory memory) {
   const auto found = memories_->find(memory.memory);
   if (!same_node_ || found == memories_->end()) return unknown_memory(memory.memory, kName);
-  if (found->second->size() != memory.size) {
+  if (found->second.size != memory.size) {
     return Error(ErrorKind::protocol, "memory " + std::to_string(memory.memory) + " was announced with " +
                                           std::to_string(memory.size) + " bytes and has " +
-                                          std::to_string(found->second->size()));
+                                          std::to_string(found->second.size));
   }
   return {};
 }
@@ -65,10 +68,14 @@ Status LocalLink::on_message(std::string_view /*message*/) {
 
 Result<Link::View> LocalLink::view(std::span<const RemoteRange> from) {
   STAGEWIRE_ASSIGN(Resolved resolved, resolve(*memories_, from));
+  if (resolved.has_region) {
+    return Error(ErrorKind::not_viable,
+                 "the payload lies in a region, which its owner may want back at any time");
+  }
   View view;
   view.data.reserve(resolved.ranges.size());
   for (const MappedRange& range : resolved.ranges) view.data.push_back(range.data);
-  view.hold = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(resolved.pools));
+  view.hold = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(resolved.holds));
   return view;
 }
 
@@ -77,7 +84,7 @@ ReadId LocalLink::read(ReadRequest request, ReadDone done) {
   if (!total.ok()) return reads_.refuse(std::move(total).error(), std::move(done));
   auto resolved = resolve(*memories_, request.from);
   if (!resolved.ok()) return reads_.refuse(std::move(resolved).error(), std::move(done));
-  auto hold = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(resolved->pools));
+  auto hold = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(resolved->holds));
   return reads_.start(resolved->ranges, request.to, std::move(hold), std::move(done));
 }
 

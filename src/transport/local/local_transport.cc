@@ -13,15 +13,16 @@ Viability LocalTransport::viability() const {
 }
 
 Result<MemoryToken> LocalTransport::export_memory(const ExportedMemory& memory) {
-  if (memory.pool == nullptr) return Error(ErrorKind::invalid_argument, "no pool was given to export");
-  if (!memories_->emplace(memory.memory, memory.pool).second) {
+  if (memory.base == nullptr) return Error(ErrorKind::invalid_argument, "no memory was given to export");
+  if (!memories_->emplace(memory.memory, memory).second) {
     return Error(ErrorKind::invalid_argument,
                  "memory " + std::to_string(memory.memory) + " is exported already");
   }
   return MemoryToken();
 }
 
-void LocalTransport::forget_memory(std::uint32_t memory) {
+// Copies that are running hold the memory themselves, and so does whoever pinned it for longer.
+void LocalTransport::forget_memory(std::uint32_t memory, std::shared_ptr<const void> /*until*/) {
   memories_->erase(memory);
 }
 

@@ -39,14 +39,10 @@ Viability ShmTransport::viability() const {
 }
 
 Result<MemoryToken> ShmTransport::export_memory(const ExportedMemory& memory) {
-  if (memory.pool == nullptr) return Error(ErrorKind::invalid_argument, "no pool was given to export");
-  if (!memory.pool->kind().is_host()) {
-    return Error(ErrorKind::not_viable, "shm shares host memory; pool '" + memory.pool->name() + "' is " +
-                                            to_string(memory.pool->kind()) + " memory");
-  }
-  if (memory.pool->use() != PoolUse::publish) {
-    return Error(ErrorKind::invalid_argument,
-                 "pool '" + memory.pool->name() + "' is receive memory, which never leaves its process");
+  STAGEWIRE_TRY(check_exportable(memory, name()));
+  if (memory.is_region()) {
+    return Error(ErrorKind::not_viable,
+                 "shm shares pools alone; a peer's mapping of " + memory.name + " could not be taken back");
   }
   if (memory.pool->memfd() < 0) {
     return Error(ErrorKind::not_viable, "pool '" + memory.pool->name() + "' has no memfd behind it");

@@ -22,7 +22,8 @@ class ShmTransport final : public Transport {
   int rank() const override { return 10; }
   std::string hello() const override { return {}; }
   Result<MemoryToken> export_memory(const ExportedMemory& memory) override;
-  void forget_memory(std::uint32_t /*memory*/) override {}
+  void forget_memory(std::uint32_t /*memory*/, std::shared_ptr<const void> /*until*/) override {}
+  bool can_fence() const override { return false; }
   Result<std::unique_ptr<Link>> connect(LinkChannel& channel, std::string_view peer_hello) override;
   void close() override {}
 

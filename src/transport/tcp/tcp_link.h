@@ -38,6 +38,7 @@ class TcpLink final : public Link {
 
   Viability viability(MemoryKind source, MemoryKind destination) const override;
   Status attach(ImportedMemory memory) override;
+  void detach(std::uint32_t memory) override { memories_.erase(memory); }
   Status on_message(std::string_view message) override;
   Result<View> view(std::span<const RemoteRange> from) override;
   ReadId read(ReadRequest request, ReadDone done) override;

@@ -49,11 +49,7 @@ Viability TcpTransport::viability() const {
 }
 
 Result<MemoryToken> TcpTransport::export_memory(const ExportedMemory& memory) {
-  if (memory.pool == nullptr) return Error(ErrorKind::invalid_argument, "no pool was given to export");
-  if (!memory.pool->kind().is_host()) {
-    return Error(ErrorKind::not_viable, "tcp sends host memory; pool '" + memory.pool->name() + "' is " +
-                                            to_string(memory.pool->kind()) + " memory");
-  }
+  STAGEWIRE_TRY(check_exportable(memory, name()));
   return MemoryToken();  // the bytes are reached through SourceAccess, by the memory's id
 }
 

@@ -34,7 +34,8 @@ class TcpTransport final : public Transport {
   int rank() const override { return 100; }
   std::string hello() const override { return encode_endpoints(endpoints_); }
   Result<MemoryToken> export_memory(const ExportedMemory& memory) override;
-  void forget_memory(std::uint32_t /*memory*/) override {}
+  // Every chunk is pinned under its lease: whoever ended the leases waits for the pins alone.
+  void forget_memory(std::uint32_t /*memory*/, std::shared_ptr<const void> /*until*/) override {}
   Result<std::unique_ptr<Link>> connect(LinkChannel& channel, std::string_view peer_hello) override;
   void close() override;
 

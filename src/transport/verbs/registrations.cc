@@ -80,56 +80,69 @@ void Registrations::end(Entry& entry) {
   const std::optional<Result<Registration>> outcome = std::exchange(entry.outcome, std::nullopt);
   entry.local.clear();
   if (!outcome || !outcome->ok() || !device_) return;
-  device_->helper().post(
-      "deregistering " + entry.pool->name(),
-      [device = device_, registration = **outcome, pool = entry.pool] { device->deregister(registration); });
+  deregister(device_, **outcome, entry.keep, entry.memory.name);
+}
+
+void Registrations::deregister(const std::shared_ptr<VerbsDevice>& device, Registration registration,
+                               std::shared_ptr<Keep> keep, const std::string& name) {
+  device->helper().post("deregistering " + name,
+                        [device, registration = std::move(registration), keep = std::move(keep)]() mutable {
+                          device->deregister(registration);
+                          keep.reset();
+                        });
 }
 
 void Registrations::add_exported(const ExportedMemory& memory) {
   if (exported_.contains(memory.memory)) return;
-  exported_[memory.memory].pool = memory.pool;
+  Entry& entry = exported_[memory.memory];
+  entry.memory = memory;
+  entry.keep = std::make_shared<Keep>(Keep{.memory = memory.hold, .until = {}});
   start(memory.memory, true);
 }
 
-void Registrations::remove_exported(std::uint32_t memory) {
+void Registrations::remove_exported(std::uint32_t memory, std::shared_ptr<const void> until) {
   const auto found = exported_.find(memory);
   if (found == exported_.end()) return;
+  found->second.keep->until = std::move(until);
   end(found->second);
   const std::vector<KeyReady> waiting = std::move(found->second.waiting);
   exported_.erase(found);
-  for (const KeyReady& ready : waiting) ready(Error(ErrorKind::not_viable, "the memory was withdrawn"));
+  for (const KeyReady& ready : waiting)
+    ready(Error(ErrorKind::lease_lost, "the sender has withdrawn the memory"));
 }
 
-void Registrations::add_receive_pool(std::shared_ptr<Pool> pool) {
+void Registrations::add_receive_pool(const std::shared_ptr<Pool>& pool) {
   const std::uint32_t id = next_received_++;
-  received_[id].pool = std::move(pool);
+  Entry& entry = received_[id];
+  entry.memory = ExportedMemory::of(id, pool);
+  entry.keep = std::make_shared<Keep>(Keep{.memory = pool, .until = {}});
   start(id, false);
 }
 
 void Registrations::start(std::uint32_t memory, bool exported) {
   if (!device_) return;
-  const std::shared_ptr<Pool> pool = table(exported)[memory].pool;
-  device_->helper().post("registering " + pool->name(), [this, memory, exported, pool, device = device_,
-                                                         post = post_, alive = std::weak_ptr(alive_)] {
-    auto outcome = std::make_shared<Result<Registration>>(
-        device->register_memory(pool->base(), pool->size(), exported, pool->name()));
-    const bool posted = post([this, memory, exported, device, outcome, alive] {
-      if (!alive.lock()) return;
-      finished(memory, exported, device, std::move(*outcome));
-    });
-    if (!posted && outcome->ok()) device->deregister(**outcome);
-  });
+  const Entry& entry = table(exported)[memory];
+  // The adapter writes to receive pools alone, which are writable; of what is exported it may only read.
+  auto* base = const_cast<std::byte*>(entry.memory.base);
+  device_->helper().post("registering " + entry.memory.name,
+                         [this, memory, exported, base, size = entry.memory.size, name = entry.memory.name,
+                          keep = entry.keep, device = device_, post = post_, alive = std::weak_ptr(alive_)] {
+                           auto outcome = std::make_shared<Result<Registration>>(
+                               device->register_memory(base, size, exported, name));
+                           const bool posted = post([this, memory, exported, device, keep, outcome, alive] {
+                             if (alive.lock())
+                               return finished(memory, exported, device, keep, std::move(*outcome));
+                           });
+                           if (!posted && outcome->ok()) device->deregister(**outcome);
+                         });
 }
 
 void Registrations::finished(std::uint32_t memory, bool exported, const std::shared_ptr<VerbsDevice>& device,
-                             Result<Registration> outcome) {
+                             std::shared_ptr<Keep> keep, Result<Registration> outcome) {
   const auto found = table(exported).find(memory);
   if (found == table(exported).end() || device != device_) {
     // Withdrawn, or the device was replaced, while it was being registered.
-    if (outcome.ok()) {
-      device->helper().post("deregistering memory",
-                            [device, registration = *outcome] { device->deregister(registration); });
-    }
+    if (outcome.ok()) deregister(device, std::move(*outcome), std::move(keep), "memory");
     return;
   }
   Entry& entry = found->second;
@@ -137,7 +150,7 @@ void Registrations::finished(std::uint32_t memory, bool exported, const std::sha
     log_->error(outcome.error().to_string());
   } else if (!exported) {
     entry.local =
-        local_memory(reinterpret_cast<std::uintptr_t>(entry.pool->base()), entry.pool->size(), *outcome);
+        local_memory(reinterpret_cast<std::uintptr_t>(entry.memory.base), entry.memory.size, *outcome);
   }
   entry.outcome.emplace(std::move(outcome));
   for (const KeyReady& ready : std::exchange(entry.waiting, {})) ready(key_of(memory, entry));
@@ -153,8 +166,8 @@ Result<verbs_wire::Key> Registrations::key_of(std::uint32_t memory, const Entry&
   }
   verbs_wire::Key key;
   key.memory = memory;
-  key.address = reinterpret_cast<std::uintptr_t>(entry.pool->base());
-  key.size = entry.pool->size();
+  key.address = reinterpret_cast<std::uintptr_t>(entry.memory.base);
+  key.size = entry.memory.size;
   key.piece = registration.piece;
   for (const ibv_mr* piece : registration.pieces) key.rkeys.push_back(piece->rkey);
   return key;
@@ -175,7 +188,7 @@ const std::vector<LocalMemory>* Registrations::find_local(std::span<const LocalR
   for (const auto& [id, entry] : received_) {
     if (entry.local.empty()) continue;
     const bool all =
-        std::all_of(ranges.begin(), ranges.end(), [&pool = *entry.pool](const LocalRange& range) {
+        std::all_of(ranges.begin(), ranges.end(), [&pool = *entry.memory.pool](const LocalRange& range) {
           return range.length == 0 || pool.contains(range.data, range.length);
         });
     if (all) return &entry.local;

@@ -56,27 +56,36 @@ class Registrations {
   /// From now on memory is registered with this device (null: with none); what was registered with the one
   /// before is handed to its helper to be ended.
   void set_device(std::shared_ptr<VerbsDevice> device);
-  /// Begins to register an exported pool; nothing if it is known.
+  /// Begins to register an exported memory; nothing if it is known.
   void add_exported(const ExportedMemory& memory);
-  /// Ends a pool's export: deregistered in the background, after which the adapter refuses reads of it.
-  void remove_exported(std::uint32_t memory);
+  /// Ends a memory's export: deregistered in the background, after which the adapter refuses reads of it, and
+  /// `until` and the memory's own hold are let go.
+  void remove_exported(std::uint32_t memory, std::shared_ptr<const void> until);
   /// Runs `ready` once the outcome of the registration is known, maybe at once. Errors: not_viable (no such
   /// memory, no device), and what registering gave.
   void when_key_ready(std::uint32_t memory, KeyReady ready);
-  void add_receive_pool(std::shared_ptr<Pool> pool);
+  void add_receive_pool(const std::shared_ptr<Pool>& pool);
   /// The registrations that cover `ranges`, sorted by address, if those of receive pools do.
   const std::vector<LocalMemory>* find_local(std::span<const LocalRange> ranges) const;
 
  private:
+  // Lives as long as the device may know the memory: with its entry and with every task about it.
+  struct Keep {
+    std::shared_ptr<const void> memory;
+    std::shared_ptr<const void> until;  // set before the entry goes, and only there
+  };
   struct Entry {
-    std::shared_ptr<Pool> pool;
+    ExportedMemory memory;
+    std::shared_ptr<Keep> keep;
     std::optional<Result<Registration>> outcome;  // empty: registering, or no device
     std::vector<LocalMemory> local;
     std::vector<KeyReady> waiting;
   };
   void start(std::uint32_t memory, bool exported);
   void finished(std::uint32_t memory, bool exported, const std::shared_ptr<VerbsDevice>& device,
-                Result<Registration> outcome);
+                std::shared_ptr<Keep> keep, Result<Registration> outcome);
+  static void deregister(const std::shared_ptr<VerbsDevice>& device, Registration registration,
+                         std::shared_ptr<Keep> keep, const std::string& name);
   void end(Entry& entry);
   Result<verbs_wire::Key> key_of(std::uint32_t memory, const Entry& entry) const;
   std::map<std::uint32_t, Entry>& table(bool exported) { return exported ? exported_ : received_; }

@@ -251,6 +251,7 @@ void VerbsLink::request_keys() {
 
 Status VerbsLink::on_key(verbs_wire::Key message) {
   const auto found = memories_.find(message.memory);
+  if (found == memories_.end() && message.memory <= highest_memory_) return {};  // gone meanwhile
   if (found == memories_.end() || found->second.size != message.size) {
     return Error(ErrorKind::protocol, "the peer sent keys for memory " + std::to_string(message.memory) +
                                           " of " + std::to_string(message.size) +
@@ -272,22 +273,14 @@ Status VerbsLink::on_key(verbs_wire::Key message) {
 
 Status VerbsLink::on_no_key(const verbs_wire::NoKey& message) {
   const auto found = memories_.find(message.memory);
+  if (found == memories_.end() && message.memory <= highest_memory_) return {};  // gone meanwhile
   if (found == memories_.end()) {
     return Error(ErrorKind::protocol, "the peer refused keys for memory " + std::to_string(message.memory) +
                                           ", which it has not announced");
   }
   found->second.problem = Error(message.kind, message.text);
-  const Error why = *obstacle();
   // Reads that wait for it end; those of other memories go on.
-  std::vector<ReadId> ended;
-  for (const auto& [id, request] : waiting_) {
-    const bool uses = std::any_of(request.from.begin(), request.from.end(),
-                                  [&](const RemoteRange& range) { return range.memory == message.memory; });
-    if (uses) ended.push_back(id);
-  }
-  for (const ReadId id : ended) {
-    if (reads_) reads_->stop(id, why);
-  }
+  stop_waiting(message.memory, *problem_of(message.memory));
   arm_retry();
   channel_.viability_changed();
   return {};

@@ -112,12 +112,11 @@ std::optional<Error> VerbsLink::obstacle() const {
   if (!host_.problem.empty()) return because(ErrorKind::not_viable, host_.problem);
   if (const std::string why = mismatch(); !why.empty()) return because(ErrorKind::not_viable, why);
   if (!reads_) return because(ErrorKind::not_viable, "there is no RDMA device in use");
-  for (const auto& [id, memory] : memories_) {
-    if (memory.problem) {
-      return because(memory.problem->kind(), "the sender gave no key for its memory " + std::to_string(id) +
-                                                 ": " + memory.problem->message());
-    }
-  }
+  // A single region without a key is a matter of the reads of it.
+  const bool none_usable =
+      !memories_.empty() && std::all_of(memories_.begin(), memories_.end(),
+                                        [](const auto& each) { return each.second.problem.has_value(); });
+  if (none_usable) return problem_of(memories_.begin()->first);
   if (state_ == State::failed) {
     const auto left = retry_at_ - std::chrono::steady_clock::now();
     return because(ErrorKind::not_viable,
@@ -125,6 +124,14 @@ std::optional<Error> VerbsLink::obstacle() const {
                        (left.count() > 0 ? "in " + format_duration(left) : std::string("now")));
   }
   return std::nullopt;
+}
+
+std::optional<Error> VerbsLink::problem_of(std::uint32_t memory) const {
+  const std::optional<Error>& problem = memories_.at(memory).problem;
+  if (!problem) return std::nullopt;
+  return std::move(Error(problem->kind(), "the sender gave no key for its memory " + std::to_string(memory) +
+                                              ": " + problem->message())
+                       .with_transport(kName));
 }
 
 Status VerbsLink::attach(ImportedMemory memory) {
@@ -146,6 +153,7 @@ Status VerbsLink::attach(ImportedMemory memory) {
   if (!memories_.emplace(memory.memory, Memory{memory.size, nullptr, std::nullopt}).second) {
     return Error(ErrorKind::protocol, "memory " + std::to_string(memory.memory) + " was announced twice");
   }
+  highest_memory_ = std::max(highest_memory_, memory.memory);
   if (state_ == State::idle) {
     // On one host shared memory is nearly always the way: queue pairs are made when they are wanted.
     if (!channel_.same_host()) connect_missing();
@@ -153,6 +161,28 @@ Status VerbsLink::attach(ImportedMemory memory) {
     channel_.send(verbs_wire::encode(verbs_wire::Keys{{memory.memory}}));
   }
   return {};
+}
+
+void VerbsLink::detach(std::uint32_t memory) {
+  if (memories_.erase(memory) == 0) return;
+  stop_waiting(memory,
+               std::move(Error(ErrorKind::lease_lost, "the sender has withdrawn the memory that was read")
+                             .with_transport(kName)));
+}
+
+void VerbsLink::stop_waiting(std::uint32_t memory, const Error& why) {
+  std::vector<ReadId> ended;
+  for (const auto& [id, request] : waiting_) {
+    const bool uses = std::any_of(request.from.begin(), request.from.end(),
+                                  [&](const RemoteRange& range) { return range.memory == memory; });
+    if (uses) ended.push_back(id);
+  }
+  for (const ReadId id : ended) {
+    if (reads_) reads_->stop(id, why);
+  }
+  std::erase_if(waiting_, [&](const auto& each) {
+    return std::find(ended.begin(), ended.end(), each.first) != ended.end();
+  });
 }
 
 Status VerbsLink::on_message(std::string_view message) {
@@ -197,6 +227,9 @@ ReadId VerbsLink::read(ReadRequest request, ReadDone done) {
     return id;
   }
   if (const std::optional<Error> error = obstacle()) return refuse(*error);
+  for (const RemoteRange& range : request.from) {
+    if (const std::optional<Error> error = problem_of(range.memory)) return refuse(*error);
+  }
   reads_->begin(id);
   waiting_.emplace_back(id, std::move(request));
   if (state_ == State::idle) connect_missing();

@@ -46,6 +46,7 @@ class VerbsLink final : public Link {
 
   Viability viability(MemoryKind source, MemoryKind destination) const override;
   Status attach(ImportedMemory memory) override;
+  void detach(std::uint32_t memory) override;
   Status on_message(std::string_view message) override;
   Result<View> view(std::span<const RemoteRange> from) override;
   ReadId read(ReadRequest request, ReadDone done) override;
@@ -97,6 +98,8 @@ class VerbsLink final : public Link {
   void make_reads();
   void try_waiting();
   std::optional<Error> obstacle() const;
+  std::optional<Error> problem_of(std::uint32_t memory) const;
+  void stop_waiting(std::uint32_t memory, const Error& why);
   void run(ReadId id, ReadRequest request);
   void fail_reads(const Error& why);
 
@@ -134,6 +137,7 @@ class VerbsLink final : public Link {
   const std::shared_ptr<ReadTable> table_ = std::make_shared<ReadTable>();
   std::shared_ptr<VerbsReads> reads_;  // of the present device; null without one
   std::unordered_map<std::uint32_t, Memory> memories_;
+  std::uint32_t highest_memory_ = 0;  // that was ever announced: what comes about a lower one may be late
   std::vector<std::pair<ReadId, ReadRequest>> waiting_;  // for the connection or for keys
 
   State state_ = State::idle;

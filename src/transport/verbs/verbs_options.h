@@ -50,7 +50,7 @@ VerbsOptions verbs_options(const NodeConfig& config);
 
 /// What a peer may ask for, whatever its options are.
 inline constexpr std::size_t kMaxVerbsQueuesPerPeer = 16;
-inline constexpr std::size_t kMaxVerbsMemories = 64;
+inline constexpr std::size_t kMaxVerbsMemories = 256;
 /// Registrations of one memory: at 4 GiB each this is 16 TiB, a pool's bound.
 inline constexpr std::size_t kMaxVerbsPieces = 4096;
 

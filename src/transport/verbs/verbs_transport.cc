@@ -158,24 +158,15 @@ std::string VerbsTransport::hello() const {
 }
 
 Result<MemoryToken> VerbsTransport::export_memory(const ExportedMemory& memory) {
-  if (memory.pool == nullptr) return Error(ErrorKind::invalid_argument, "no pool was given to export");
-  if (!memory.pool->kind().is_host()) {
-    return Error(ErrorKind::not_viable, "verbs reads host memory in this version; pool '" +
-                                            memory.pool->name() + "' is " + to_string(memory.pool->kind()) +
-                                            " memory");
-  }
-  if (memory.pool->use() != PoolUse::publish) {
-    return Error(ErrorKind::invalid_argument,
-                 "pool '" + memory.pool->name() + "' is receive memory, which never leaves its process");
-  }
+  STAGEWIRE_TRY(check_exportable(memory, name()));
   host_.registrations->add_exported(memory);
   MemoryToken token;
   token.token = verbs_link::make_token();
   return token;
 }
 
-void VerbsTransport::forget_memory(std::uint32_t memory) {
-  host_.registrations->remove_exported(memory);
+void VerbsTransport::forget_memory(std::uint32_t memory, std::shared_ptr<const void> until) {
+  host_.registrations->remove_exported(memory, std::move(until));
 }
 
 void VerbsTransport::add_receive_pool(const std::shared_ptr<Pool>& pool) {

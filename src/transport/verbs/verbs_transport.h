@@ -60,7 +60,7 @@ class VerbsTransport final : public Transport {
   int rank() const override { return 50; }
   std::string hello() const override;
   Result<MemoryToken> export_memory(const ExportedMemory& memory) override;
-  void forget_memory(std::uint32_t memory) override;
+  void forget_memory(std::uint32_t memory, std::shared_ptr<const void> until) override;
   void add_receive_pool(const std::shared_ptr<Pool>& pool) override;
   std::string explain() const override;
   Result<std::unique_ptr<Link>> connect(LinkChannel& channel, std::string_view peer_hello) override;

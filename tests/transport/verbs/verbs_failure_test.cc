@@ -92,7 +92,7 @@ TEST_F(VerbsFailure, AReadThatIsFlushedAgainAndAgainEnds) {
 
 TEST_F(VerbsFailure, WithdrawnMemoryCannotBeReadAnyMore) {
   start();
-  run_on(harness_->loop(), [&] { harness_->writer_transport().forget_memory(kMemory); });
+  run_on(harness_->loop(), [&] { harness_->writer_transport().forget_memory(kMemory, nullptr); });
   // The registration ends on the writer's helper, after which the adapter refuses.
   Status status;
   const Deadline deadline = Deadline::in(kHangGuard);

@@ -229,8 +229,8 @@ TEST_F(VerbsLinkTest, AnnouncementsAreChecked) {
 TEST_F(VerbsLinkTest, ReceiveAndDeviceMemoryIsNeverExported) {
   start();
   run_on(harness_->loop(), [&] {
-    EXPECT_FALSE(harness_->writer_transport().export_memory({1, pool_}).ok());
-    EXPECT_FALSE(harness_->writer_transport().export_memory({1, nullptr}).ok());
+    EXPECT_FALSE(harness_->writer_transport().export_memory(ExportedMemory::of(1, pool_)).ok());
+    EXPECT_FALSE(harness_->writer_transport().export_memory(ExportedMemory::of(1, nullptr)).ok());
   });
 }
 
