@@ -339,7 +339,7 @@ TEST(WireGarbage, NumbersOutOfRange) {
   EXPECT_THAT(problem_with(FrameType::claim, "flags", num(2)),
               HasSubstr("is or contains 2; expected 0 to 1"));
   problem_with(FrameType::claim, "flags", num(0x101));
-  EXPECT_THAT(problem_with(FrameType::grant, "flags", num(4)), HasSubstr("expected 0 to 3"));
+  EXPECT_THAT(problem_with(FrameType::grant, "flags", num(8)), HasSubstr("expected 0 to 7"));
   problem_with(FrameType::memory, "memory", num(std::uint64_t{1} << 32U));
   problem_with(FrameType::grant, "ranges", arr(3) + num(std::uint64_t{1} << 32U) + num(0) + num(9));
 }

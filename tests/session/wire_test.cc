@@ -456,7 +456,7 @@ TEST(WireNames, EveryTypeHasItsOwn) {
   std::set<std::string_view> names;
   for (int type = 1; type <= static_cast<int>(kLastFrameType); ++type)
     names.insert(to_string(static_cast<FrameType>(type)));
-  EXPECT_EQ(names.size(), 14U);
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kLastFrameType));
   EXPECT_EQ(names.count("unknown"), 0U);
   EXPECT_EQ(to_string(static_cast<FrameType>(16)), "unknown");
 }
