@@ -18,6 +18,9 @@ namespace {
 
 // One turn of a connection sends at most about this much before others on its thread have theirs.
 constexpr std::size_t kTurnBytes = 1U << 20U;
+// As an aborted read over verbs has (rdma_abort_fence): a chunk is 1 MiB or so, and nearly always through by
+// then.
+constexpr std::chrono::milliseconds kFenceGrace{50};
 
 }  // namespace
 
@@ -38,6 +41,23 @@ void ServeConnection::start() {
 
 void ServeConnection::shut(std::shared_ptr<void> barrier) {
   loop_.post([self = shared_from_this(), barrier = std::move(barrier)] { self->close(nullptr); });
+}
+
+void ServeConnection::fence(std::uint32_t memory) {
+  loop_.post([self = shared_from_this(), memory] {
+    if (!self->sends_from(memory)) return;
+    self->loop_.call_at(Deadline::in(kFenceGrace), [self, memory] {
+      if (!self->sends_from(memory)) return;
+      const Error taken(ErrorKind::lease_lost,
+                        "the reader did not take the rest of a chunk whose memory was taken back");
+      self->close(&taken);
+    });
+  });
+}
+
+bool ServeConnection::sends_from(std::uint32_t memory) const {
+  return std::any_of(pieces_.begin(), pieces_.end(),
+                     [memory](const Piece& piece) { return piece.memory == memory; });
 }
 
 void ServeConnection::begin() {
@@ -163,7 +183,7 @@ Status ServeConnection::pin_all(const Request& request) {
       return Error(ErrorKind::not_viable,
                    "the source is " + to_string(pin.kind) + " memory, which tcp cannot send");
     }
-    pieces_.push_back({std::move(pin), range.length});
+    pieces_.push_back({.pin = std::move(pin), .memory = range.memory, .length = range.length});
   }
   return {};
 }

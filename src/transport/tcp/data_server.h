@@ -35,6 +35,10 @@ class ServeConnection : public std::enable_shared_from_this<ServeConnection> {
   void start();
   /// Closes and lets go of every pin; `barrier` is let go once that is done.
   void shut(std::shared_ptr<void> barrier);
+  /// Nothing of `memory` is pinned any more: lets go of a chunk of it that is being sent, by closing if its
+  /// reader does not take it within kFenceGrace. A reader that is alive asks for the rest over another
+  /// connection.
+  void fence(std::uint32_t memory);
 
  private:
   struct Request {
@@ -51,6 +55,7 @@ class ServeConnection : public std::enable_shared_from_this<ServeConnection> {
   void begin_response(const Request& request);
   Status pin_all(const Request& request);
   void advance(std::size_t sent);
+  bool sends_from(std::uint32_t memory) const;
   void close(const Error* error);
 
   EventLoop& loop_;
@@ -73,6 +78,7 @@ class ServeConnection : public std::enable_shared_from_this<ServeConnection> {
   std::size_t head_sent_ = 0;
   struct Piece {
     SourcePin pin;
+    std::uint32_t memory = 0;
     std::uint64_t length = 0;
   };
   std::vector<Piece> pieces_;

@@ -34,14 +34,15 @@ bool UsedIndices::use(std::uint64_t index) noexcept {
 }
 
 TcpLink::TcpLink(const TcpOptions& options, DataThreads& threads, SourceAccess& source, LinkChannel& channel,
-                 std::vector<SocketAddress> addresses)
+                 std::vector<SocketAddress> addresses, std::shared_ptr<ServedConnections> all_served)
     : options_(options),
       threads_(threads),
       source_(source),
       channel_(channel),
       dialable_(!addresses.empty()),
       reads_(std::make_shared<PeerReads>(options, threads, std::move(addresses), channel.peer().brief())),
-      live_(std::make_shared<std::atomic<std::size_t>>(0)) {}
+      live_(std::make_shared<std::atomic<std::size_t>>(0)),
+      all_served_(std::move(all_served)) {}
 
 Viability TcpLink::viability(MemoryKind source, MemoryKind destination) const {
   if (!source.is_host() || !destination.is_host()) {
@@ -120,10 +121,12 @@ Status TcpLink::adopt(Fd connection, std::uint64_t index) {
   if (const Status configured = configure_socket(connection.get(), options_); !configured.ok()) {
     return refuse(configured.error().kind(), configured.error().message());
   }
-  std::erase_if(served_, [](const auto& each) { return each.expired(); });
+  for (ServedConnections* served : {&served_, all_served_.get()})
+    std::erase_if(*served, [](const auto& each) { return each.expired(); });
   const auto serve = std::make_shared<ServeConnection>(std::move(connection), threads_.at(threads_.next()),
                                                        threads_, source_, channel_.peer(), live_);
   served_.push_back(serve);
+  all_served_->push_back(serve);
   serve->start();
   return {};
 }

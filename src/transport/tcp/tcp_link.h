@@ -18,6 +18,9 @@
 namespace stagewire {
 
 class ServeConnection;
+/// The connections over which peers read from this node; those that have ended are swept out now and then.
+/// Loop thread.
+using ServedConnections = std::vector<std::weak_ptr<ServeConnection>>;
 
 /// Which indices of data connections have been used. Indices come roughly in order, so a window of the last
 /// 64 is enough: older ones count as used.
@@ -33,8 +36,9 @@ class UsedIndices {
 
 class TcpLink final : public Link {
  public:
+  /// `all_served`: of all links of the transport.
   TcpLink(const TcpOptions& options, DataThreads& threads, SourceAccess& source, LinkChannel& channel,
-          std::vector<SocketAddress> addresses);
+          std::vector<SocketAddress> addresses, std::shared_ptr<ServedConnections> all_served);
 
   Viability viability(MemoryKind source, MemoryKind destination) const override;
   Status attach(ImportedMemory memory) override;
@@ -58,7 +62,8 @@ class TcpLink final : public Link {
 
   UsedIndices used_;
   std::shared_ptr<std::atomic<std::size_t>> live_;
-  std::vector<std::weak_ptr<ServeConnection>> served_;
+  ServedConnections served_;
+  std::shared_ptr<ServedConnections> all_served_;
   bool closed_ = false;
 };
 

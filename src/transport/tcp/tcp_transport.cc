@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "transport/tcp/data_server.h"
 #include "transport/tcp/tcp_link.h"
 
 namespace stagewire {
@@ -53,13 +54,20 @@ Result<MemoryToken> TcpTransport::export_memory(const ExportedMemory& memory) {
   return MemoryToken();  // the bytes are reached through SourceAccess, by the memory's id
 }
 
+void TcpTransport::forget_memory(std::uint32_t memory, std::shared_ptr<const void> /*until*/) {
+  for (const auto& each : *served_) {
+    if (const auto serve = each.lock()) serve->fence(memory);
+  }
+}
+
 Result<std::unique_ptr<Link>> TcpTransport::connect(LinkChannel& channel, std::string_view peer_hello) {
   STAGEWIRE_ASSIGN(const std::vector<TcpEndpoint> endpoints, decode_endpoints(peer_hello));
   if (threads_ == nullptr) {
     STAGEWIRE_ASSIGN(threads_, DataThreads::start(options_.data_threads, log_, metrics_));
   }
-  return std::unique_ptr<Link>(std::make_unique<TcpLink>(
-      options_, *threads_, source_, channel, dial_order(endpoints, channel.peer_ip(), channel.same_host())));
+  return std::unique_ptr<Link>(
+      std::make_unique<TcpLink>(options_, *threads_, source_, channel,
+                                dial_order(endpoints, channel.peer_ip(), channel.same_host()), served_));
 }
 
 void TcpTransport::close() {

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "transport/tcp/data_threads.h"
 #include "transport/tcp/endpoints.h"
+#include "transport/tcp/tcp_link.h"
 #include "transport/tcp/tcp_options.h"
 #include "transport/transport.h"
 
@@ -34,8 +35,9 @@ class TcpTransport final : public Transport {
   int rank() const override { return 100; }
   std::string hello() const override { return encode_endpoints(endpoints_); }
   Result<MemoryToken> export_memory(const ExportedMemory& memory) override;
-  // Every chunk is pinned under its lease: whoever ended the leases waits for the pins alone.
-  void forget_memory(std::uint32_t /*memory*/, std::shared_ptr<const void> /*until*/) override {}
+  // Every chunk is pinned under its lease, and its pin holds the memory: what is left to do is to let go of
+  // chunks whose reader does not take them.
+  void forget_memory(std::uint32_t memory, std::shared_ptr<const void> until) override;
   Result<std::unique_ptr<Link>> connect(LinkChannel& channel, std::string_view peer_hello) override;
   void close() override;
 
@@ -48,6 +50,7 @@ class TcpTransport final : public Transport {
   Metrics& metrics_;
   std::vector<TcpEndpoint> endpoints_;
   std::unique_ptr<DataThreads> threads_;  // made with the first link
+  std::shared_ptr<ServedConnections> served_ = std::make_shared<ServedConnections>();
 };
 
 }  // namespace stagewire
