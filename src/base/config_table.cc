@@ -101,6 +101,8 @@ constexpr std::array kRows{
         10 * kMinute},
     Row{"rdma_connect_timeout", &C::rdma_connect_timeout, "Time to connect queue pairs to a peer",
         10 * kMillisecond, 5 * kMinute},
+    Row{"rdma_idle_timeout", &C::rdma_idle_timeout, "Queue pairs unused for so long are closed; 0: kept", 0,
+        kDay},
     Row{"log_level", &C::log_level, "Least important messages that are logged", 0, 0, kLogLevels},
 };
 

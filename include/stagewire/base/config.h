@@ -92,6 +92,7 @@ struct NodeConfig {
   std::chrono::nanoseconds rdma_abort_fence =
       std::chrono::milliseconds(50);  ///< before a queue pair is stopped
   std::chrono::nanoseconds rdma_connect_timeout = std::chrono::seconds(5);  ///< for queue pairs to a peer
+  std::chrono::nanoseconds rdma_idle_timeout{0};  ///< unused queue pairs are closed then; 0: kept
 
   std::string log_level = "warn";  ///< trace, debug, info, warn, error or off
 

@@ -135,6 +135,7 @@ void VerbsLink::on_ready(std::uint64_t request, const std::shared_ptr<Pairs>& pa
     reads_->add_queue(std::move((*pairs)[i]));
   }
   const bool was_up = std::exchange(state_, State::up) == State::up;
+  arm_idle();
   failure_.clear();
   completed_then_ = reads_->completed();
   request_keys();  // those that have not come yet: asked for twice does no harm, lost would be a read that
@@ -206,6 +207,23 @@ void VerbsLink::retry() {
 
 // --- Queues that end.
 
+void VerbsLink::arm_idle() {
+  if (host_.options.idle_timeout.count() == 0 || idle_timer_ != 0) return;
+  completed_idle_ = reads_->completed();
+  idle_timer_ = call_in(host_.options.idle_timeout, guarded([this] {
+                          idle_timer_ = 0;
+                          close_if_idle();
+                        }));
+}
+
+void VerbsLink::close_if_idle() {
+  if (closed_ || state_ != State::up) return;  // armed again by the next connection
+  if (pending_ || reads_->any_running() || reads_->completed() != completed_idle_) return arm_idle();
+  state_ = State::idle;  // the next read connects
+  reads_->drain_all();
+  channel_.viability_changed();
+}
+
 void VerbsLink::on_draining(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue) {
   call_in(host_.options.drain_timeout, guarded([this, reads, queue] {
             if (host_.device) host_.device->helper().check();
@@ -226,7 +244,7 @@ void VerbsLink::on_drained(const std::shared_ptr<VerbsReads>& reads, std::uint32
   channel_.send(verbs_wire::encode(verbs_wire::Drop{found->second.request, found->second.qpn}));
   remotes_.erase(found);
   if (closed_) return;
-  if (!cause) return connect_missing();
+  if (!cause) return state_ == State::idle ? void() : connect_missing();
   // The connection is to blame, and the other queues have the same one.
   reads->drain_all();
   if (state_ != State::failed) note_failure(*cause);

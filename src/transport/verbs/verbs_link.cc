@@ -329,6 +329,7 @@ void VerbsLink::fail_reads(const Error& why) {
 void VerbsLink::close(std::function<void()> closed) {
   closed_ = true;
   host_.loop.cancel(std::exchange(retry_timer_, 0));
+  host_.loop.cancel(std::exchange(idle_timer_, 0));
   end_pending();
   for (auto& [request, served] : served_) destroy(std::move(served.pairs));
   served_.clear();

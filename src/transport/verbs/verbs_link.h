@@ -117,6 +117,8 @@ class VerbsLink final : public Link {
   void arm_retry();
   void retry();
   void request_keys();
+  void arm_idle();
+  void close_if_idle();
   void on_draining(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue);
   void on_drained(const std::shared_ptr<VerbsReads>& reads, std::uint32_t queue,
                   const std::optional<Error>& cause);
@@ -149,6 +151,8 @@ class VerbsLink final : public Link {
   std::chrono::steady_clock::time_point retry_at_;
   EventLoop::TimerId retry_timer_ = 0;
   std::uint64_t completed_then_ = 0;  // reads that had completed when the last connection was made
+  EventLoop::TimerId idle_timer_ = 0;
+  std::uint64_t completed_idle_ = 0;  // when it was set
 
   std::map<std::uint64_t, Served> served_;  // by the peer's request
   std::set<std::uint32_t> keys_owed_;       // memories whose key the peer waits for

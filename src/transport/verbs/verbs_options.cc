@@ -30,6 +30,7 @@ VerbsOptions verbs_options(const NodeConfig& config) {
   options.abort_fence = std::chrono::duration_cast<std::chrono::milliseconds>(config.rdma_abort_fence);
   options.connect_timeout =
       std::chrono::duration_cast<std::chrono::milliseconds>(config.rdma_connect_timeout);
+  options.idle_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(config.rdma_idle_timeout);
   return options;
 }
 

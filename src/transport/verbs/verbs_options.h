@@ -40,6 +40,7 @@ struct VerbsOptions {
   std::chrono::milliseconds abort_fence{50};      ///< for an aborted read's window to finish by itself
   std::chrono::milliseconds drain_timeout{1500};  ///< then the queue pair is destroyed
   std::chrono::milliseconds connect_timeout{5000};
+  std::chrono::milliseconds idle_timeout{0};         ///< unused queue pairs are closed then; 0: kept
   std::chrono::milliseconds helper_timeout{10'000};  ///< of one call that may block
   std::chrono::milliseconds retry_first{1000};       ///< wait after a connection failed; doubles
   std::chrono::milliseconds retry_last{30'000};

@@ -37,6 +37,11 @@ bool VerbsReads::running(ReadId id) const {
   return operations_.contains(id);
 }
 
+bool VerbsReads::any_running() const {
+  const std::lock_guard lock(mutex_);
+  return !operations_.empty();
+}
+
 void VerbsReads::run(ReadId id, ReadPlan plan, std::shared_ptr<const void> hold) {
   After after;
   {

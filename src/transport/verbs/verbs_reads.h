@@ -45,6 +45,7 @@ class VerbsReads final : public CompletionSink, public std::enable_shared_from_t
   /// Enters a read of the table; run() or stop() follow.
   void begin(ReadId id);
   bool running(ReadId id) const;
+  bool any_running() const;
   /// Ends a read with `status`: at once if nothing of it is posted, else when that is safe. True if it still
   /// runs, so that fence() is due after a while.
   bool stop(ReadId id, const Error& why);

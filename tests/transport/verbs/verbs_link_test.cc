@@ -84,6 +84,29 @@ TEST_F(VerbsLinkTest, PostsChainsWithFewSignals) {
   EXPECT_EQ(fake_->signalled() - signalled, fake_->posted_chains() - chains);
 }
 
+TEST_F(VerbsLinkTest, ClosesQueuePairsThatNobodyUsesAndConnectsAgain) {
+  setup_.reader.idle_timeout = std::chrono::milliseconds(10);
+  start();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(kind_name(harness_->read_now(request(kSize))), "ok") << i;
+    EXPECT_TRUE(fake_->wait_for_queue_pairs(0)) << "at either end";
+  }
+  EXPECT_GE(metric("stagewire_verbs_connections_total"), 3 * setup_.reader.queue_pairs);
+}
+
+TEST_F(VerbsLinkTest, DoesNotCloseQueuePairsUnderAReadThatTakesLong) {
+  setup_.reader.idle_timeout = std::chrono::milliseconds(1);
+  start();
+  fake_->hold();
+  const Outcome outcome = make_outcome();
+  harness_->read(request(kSize), outcome);
+  ASSERT_TRUE(fake_->wait_for_requests(2));
+  ASSERT_TRUE(fake_->step(1));
+  fake_->release();
+  EXPECT_EQ(kind_name(outcome->wait()), "ok");
+  EXPECT_TRUE(same(kSize));
+}
+
 TEST_F(VerbsLinkTest, GoesOnBeyondTheQueueDepth) {
   setup_.reader.send_queue_depth = 3;
   setup_.reader.chunk_size = 4096;

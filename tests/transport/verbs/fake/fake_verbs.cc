@@ -178,6 +178,10 @@ void FakeVerbs::open_gates() {
   shut_registrations_ = false;
   changed_.notify_all();
 }
+bool FakeVerbs::wait_for_queue_pairs(std::size_t count) {
+  Lock lock(mutex_);
+  return wait_until(lock, [&] { return qps_.size() == count; });
+}
 bool FakeVerbs::wait_at_gate() {
   Lock lock(mutex_);
   return wait_until(lock, [&] { return at_gate_ != 0; });

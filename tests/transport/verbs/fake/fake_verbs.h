@@ -88,6 +88,8 @@ class FakeVerbs final : public VerbsApi {
   void shut_modify(ibv_qp_state state);
   void shut_registrations();
   void open_gates();
+  /// Waits until so many queue pairs exist, on all devices together.
+  bool wait_for_queue_pairs(std::size_t count);
   /// Waits until a call waits at a gate.
   bool wait_at_gate();
 

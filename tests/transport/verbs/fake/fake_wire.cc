@@ -199,6 +199,7 @@ int FakeVerbs::destroy_qp(ibv_qp* qp) {
   std::erase_if(withheld_, [&](const auto& each) { return each.second.qp_num == number; });
   std::erase_if(own.cq->entries, [&](const ibv_wc& each) { return each.qp_num == number; });
   qps_.erase(qp);
+  changed_.notify_all();
   return 0;
 }
 
