@@ -152,10 +152,10 @@ void add_bench_run(CLI::App& bench, Action& action) {
       ->add_option(
           "--mode", options->modes,
           "view (read in place where the route can), into (a given destination), copy (the receive pool), "
-          "object (a dict of 56 tensors), pages (a destination of scattered pages), ping (no get at all: "
-          "a bare TCP ping-pong of 256 bytes); with commas")
+          "object (a dict of 56 tensors), pages (a destination of scattered pages), inline (sizes that come "
+          "in the grant), ping (no get at all: a bare TCP ping-pong of 256 bytes); with commas")
       ->delimiter(',')
-      ->check(CLI::IsMember({"view", "into", "copy", "object", "pages", "ping"}))
+      ->check(CLI::IsMember({"view", "into", "copy", "object", "pages", "inline", "ping"}))
       ->capture_default_str();
   command->add_option("--size", options->sizes, "sizes, with commas; default: all that the peer serves")
       ->delimiter(',');

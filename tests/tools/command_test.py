@@ -339,9 +339,11 @@ class BenchHostsTest(CommandTest):
         server, address = self.serve("--size", "8B,1000000B", "--echo", "--set", "insecure=true",
                                      "--set", "listen=127.0.0.1:0")
         arguments = ("bench", "run", "--peer", address, "--set", "insecure=true", "--json", "--gets", "3", "--warm-up", "2")
-        report = self.expect_json(OK, *arguments, "--mode", "pages,object,ping", "--page-size", "4104B")
+        report = self.expect_json(OK, *arguments, "--mode", "pages,object,inline,ping", "--page-size", "4104B")
         self.assertEqual([(row["mode"], row["bytes"]) for row in report["rows"]],
-                         [("pages", 8), ("pages", 1_000_000), ("object", 1_000_000 // 448 * 448), ("ping", 256)])
+                         [("pages", 8), ("pages", 1_000_000), ("object", 1_000_000 // 448 * 448), ("inline", 8),
+                          ("ping", 256)])
+        self.assertEqual(report["rows"][3]["transport"], "inline")
         for row in report["rows"]:
             self.assertEqual(row["times"]["count"], 3)
 

@@ -49,6 +49,7 @@ Payload Catalog::to_payload() const {
   Dict dict;
   dict.items.emplace_back("flat", tickets_to_dict(flat));
   dict.items.emplace_back("object", tickets_to_dict(object));
+  dict.items.emplace_back("inline", tickets_to_dict(inlined));
   dict.items.emplace_back("echo_port", std::int64_t{echo_port});
   return Payload(Value(std::move(dict)), {});
 }
@@ -59,6 +60,7 @@ Result<Catalog> Catalog::parse(const Payload& payload) {
   Catalog catalog;
   STAGEWIRE_ASSIGN(catalog.flat, tickets_of(dict->find("flat")));
   STAGEWIRE_ASSIGN(catalog.object, tickets_of(dict->find("object")));
+  STAGEWIRE_ASSIGN(catalog.inlined, tickets_of(dict->find("inline")));
   const Value* port = dict->find("echo_port");
   const auto* number = port == nullptr ? nullptr : port->get_if<std::int64_t>();
   if (number == nullptr || *number < 0 || *number > 0xffff) return not_a_catalog();

@@ -32,7 +32,9 @@ Key catalog_key();
 struct Catalog {
   std::map<std::uint64_t, Ticket> flat;    ///< one tensor
   std::map<std::uint64_t, Ticket> object;  ///< a dict of 56, by the size it was cut down from
-  std::uint16_t echo_port = 0;             ///< of a bare TCP echo; 0: none
+  std::map<std::uint64_t, Ticket>
+      inlined;                  ///< one tensor that a copying put took, and that comes in the grant
+  std::uint16_t echo_port = 0;  ///< of a bare TCP echo; 0: none
 
   Payload to_payload() const;
   /// Errors: protocol (it is not a catalog).

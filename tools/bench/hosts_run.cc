@@ -47,7 +47,10 @@ class Runner {
 
   Result<Row> measure(const std::string& mode, std::uint64_t size, unsigned depth) {
     Work work{.mode = mode, .size = size, .depth = depth, .source = {}, .placement = Placement::copy};
-    work.source = Source::of((mode == "object" ? catalog_.object : catalog_.flat).at(size));
+    const auto& tickets = mode == "object"   ? catalog_.object
+                          : mode == "inline" ? catalog_.inlined
+                                             : catalog_.flat;
+    work.source = Source::of(tickets.at(size));
     // The server's own idea of its address need not be one that can be reached from here.
     work.source.addresses = {options_.peer};
     if (mode == "view") work.placement = Placement::view;
@@ -274,6 +277,7 @@ Result<int> run_all(const RunOptions& options) {
     }
     for (const std::uint64_t size : sizes) {
       if (mode == "object" && object_size(size) == 0) continue;
+      if (mode == "inline" && !catalog.inlined.contains(size)) continue;
       for (const unsigned depth : options.depths) {
         // What does not fit into the receive pool at once would measure waiting for memory.
         if (size * depth > receive) continue;

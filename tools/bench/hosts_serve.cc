@@ -51,6 +51,9 @@ Result<Catalog> publish_all(Node& node, const std::vector<std::uint64_t>& sizes,
     STAGEWIRE_ASSIGN(const Payload flat, make_payload(buffer->data(), size, 1));
     STAGEWIRE_ASSIGN(catalog.flat[size],
                      node.put_in_place(bench_key("flat/" + name), flat, {buffer}, options));
+    if (size <= node.config().inline_limit) {
+      STAGEWIRE_ASSIGN(catalog.inlined[size], node.put(bench_key("inline/" + name), flat, options));
+    }
     if (object_size(size) == 0) continue;
     STAGEWIRE_ASSIGN(const Payload object, make_payload(buffer->data(), object_size(size), kObjectTensors));
     STAGEWIRE_ASSIGN(catalog.object[size],
