@@ -207,6 +207,23 @@ def test_futures_can_be_awaited(pair: tuple[Any, Any]) -> None:
     asyncio.run(main())
 
 
+def test_one_future_can_be_awaited_by_several_tasks(pair: tuple[Any, Any]) -> None:
+    sender, receiver = pair
+
+    async def main() -> None:
+        future = receiver.get_async(sender.address, "k", timeout=60)
+
+        async def outcome() -> Any:
+            return await future
+
+        waiting = [asyncio.create_task(outcome()) for _ in range(3)]
+        await asyncio.sleep(0)
+        sender.put("k", 5)
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [5, 5, 5]
+
+    asyncio.run(main())
+
+
 def test_many_at_once(any_route: tuple[Any, Any]) -> None:
     sender, receiver = any_route
     tickets = [sender.put(f"k{i}", {"i": i, "x": BIG[:1000] + i}) for i in range(20)]
