@@ -1,4 +1,4 @@
-"""Awaiting a running get from asyncio."""
+"""Awaiting a running get, or the release of memory published in place, from asyncio."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import Any
 
-from stagewire._core import Future
+from stagewire._core import Future, Released
 from stagewire.errors import Error
 
 
@@ -43,3 +43,13 @@ async def outcome(future: Future) -> Any:
             future.cancel()
             raise
     return future.result()
+
+
+async def release(released: Released, timeout: float) -> str:
+    """The result of `released`, for which it waits at most `timeout` seconds; the publication goes on if cancelled."""
+    if not released.done():
+        try:
+            await asyncio.wait_for(_readable(released.fileno()), timeout)
+        except asyncio.TimeoutError:
+            pass  # result says so, and why
+    return released.result(0)

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import pickle
 import select
-import threading
 import weakref
 from typing import Any
 
@@ -14,17 +13,7 @@ import numpy as np
 import pytest
 
 import stagewire
-
-
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    """Until something that another thread does has been done."""
-    event = threading.Event()
-    for _ in range(int(seconds / 0.005)):
-        if condition():
-            return
-        event.wait(0.005)
-    raise AssertionError("it did not happen")
-
+from helpers import wait_for
 
 BIG = np.arange(1_000_000, dtype=np.float32)
 
