@@ -49,24 +49,27 @@ nb::object hand_over(Result<Got> got, const Handover& handover) {
                             .placement_note = std::move(got->placement_note)});
 }
 
-bool wait_interruptibly(const GetHandle& handle, Deadline until) {
-  if (handle.done()) return true;
-  if (!on_main_thread()) {
-    const Unlocked unlocked;
-    return handle.wait(until).ok() || handle.done();
-  }
+bool wait_in_slices(const WaitOnce& wait, Deadline until) {
+  const bool main = on_main_thread();
   while (true) {
     Status waited;
     {
       const Unlocked unlocked;
-      waited = handle.wait(Deadline::in(kSlice).earlier(until), true);
+      waited = main ? wait(Deadline::in(kSlice).earlier(until), true) : wait(until, false);
     }
     if (waited.ok()) return true;
     const ErrorKind kind = waited.error().kind();
     if (kind != ErrorKind::interrupted && kind != ErrorKind::deadline_exceeded) raise(waited.error());
-    run_signal_handlers();
-    if (until.passed()) return handle.done();
+    if (main) run_signal_handlers();
+    if (until.passed()) return false;
   }
+}
+
+bool wait_interruptibly(const GetHandle& handle, Deadline until) {
+  if (handle.done()) return true;
+  return wait_in_slices([&handle](Deadline by, bool interruptible) { return handle.wait(by, interruptible); },
+                        until) ||
+         handle.done();
 }
 
 void abandon(GetHandle& handle, const Node& node) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include <stagewire/node/node.h>
 
+#include "base/oneshot.h"
 #include "tree_out.h"
 
 namespace stagewire::python {
@@ -26,6 +28,25 @@ struct Handover {
 };
 /// A result as Python objects; throws its error.
 nanobind::object hand_over(Result<Got> got, const Handover& handover);
+
+/// One wait of the core, by a deadline, which a signal handler on this thread may be let end early: ok,
+/// deadline_exceeded, interrupted, or an error that waiting again does not mend.
+using WaitOnce = std::function<Status(Deadline by, bool interruptible)>;
+/// Waits without the lock until `wait` succeeds or `until`; runs signal handlers in between on the main
+/// thread. True if it succeeded. Throws what a signal handler raises, and other errors of `wait`.
+bool wait_in_slices(const WaitOnce& wait, Deadline until);
+/// The same for a value of the core. True also if it is certain that there will never be one.
+template <typename T>
+bool wait_interruptibly(const OneshotFuture<T>& future, Deadline until) {
+  if (future.finished()) return true;
+  return wait_in_slices(
+      [&future](Deadline by, bool interruptible) {
+        const Status waited = future.wait(by, std::chrono::nanoseconds(0),
+                                          interruptible ? OnSignal::give_up : OnSignal::keep_waiting);
+        return waited.ok() || future.finished() ? Status() : waited;
+      },
+      until);
+}
 
 /// Waits until the get has ended or `until`; runs signal handlers in between on the main thread. True if it
 /// has ended. Throws what a signal handler raises; the get goes on then.

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "buffer_object.h"
 #include "connector_object.h"
 #include "frameworks.h"
 #include "future_object.h"
@@ -9,6 +10,8 @@
 #include "memory_object.h"
 #include "node_object.h"
 #include "process.h"
+#include "publication_object.h"
+#include "released_object.h"
 #include "releases.h"
 #include "ticket_object.h"
 
@@ -23,6 +26,9 @@ NB_MODULE(_core, m) {
   binding::bind_got(m);
   binding::bind_ticket(m);
   binding::bind_future(m);
+  binding::bind_buffer(m);
+  binding::bind_released(m);
+  binding::bind_publication(m);
   binding::bind_node(m);
   binding::bind_connector(m);
   m.def("reap_once", &binding::reap_once, binding::Guard(), "The reaper thread's body.");

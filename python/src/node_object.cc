@@ -4,15 +4,16 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "buffer_object.h"
 #include "call.h"
 #include "config_in.h"
 #include "destination.h"
 #include "errors.h"
 #include "future_object.h"
+#include "node_put.h"
 #include "process.h"
 #include "releases.h"
 #include "ticket_object.h"
-#include "tree_in.h"
 
 namespace nb = nanobind;
 
@@ -46,37 +47,6 @@ void create(NodeObject* self, nb::handle config, nb::handle config_file, bool en
   if (!node.ok()) raise(node.error());
   close_at_exit(*node);
   new (self) NodeObject(std::move(*node));
-}
-
-Ticket put(NodeObject& self, std::string key, nb::handle payload, std::string from_stage,
-           std::string to_stage, std::string name_space, std::int64_t readers, nb::handle ttl,
-           nb::handle max_lifetime, nb::handle timeout, nb::handle fallback) {
-  drain_releases();
-  PutOptions options;
-  if (readers < 1 || readers > std::numeric_limits<std::uint32_t>::max()) {
-    raise_invalid("put", "readers is " + std::to_string(readers) + "; expected at least 1");
-  }
-  options.readers = static_cast<std::uint32_t>(readers);
-  options.ttl = optional_seconds(ttl, "put", "ttl");
-  options.max_lifetime = optional_seconds(max_lifetime, "put", "max_lifetime");
-  options.deadline =
-      Deadline::in(optional_seconds(timeout, "put", "timeout").value_or(self.node->config().put_wait));
-  options.interruptible = on_main_thread();
-  const ImportedTree tree = import_tree(payload, fallback);
-  const Key name{.name_space = std::move(name_space),
-                 .from_stage = std::move(from_stage),
-                 .to_stage = std::move(to_stage),
-                 .key = std::move(key)};
-  const std::shared_ptr<Node> node = self.node;
-  while (true) {
-    Result<Ticket> ticket = [&] {
-      const Unlocked unlocked;
-      return node->put(name, tree.payload, options);
-    }();
-    if (ticket.ok()) return std::move(*ticket);
-    if (ticket.error().kind() != ErrorKind::interrupted) raise(ticket.error());
-    run_signal_handlers();
-  }
 }
 
 struct GetArguments {
@@ -266,6 +236,21 @@ void bind_node(nb::module_& m) {
            "max_lifetime"_a.none() = nb::none(), "timeout"_a.none() = nb::none(),
            "default"_a.none() = nb::none(),
            "Copies the payload and publishes it under `key`, replacing what is there.", Guard())
+      .def(
+          "allocate",
+          [](const NodeObject& self, nb::handle nbytes, nb::handle timeout) {
+            drain_releases();
+            const std::shared_ptr<Node> node = self.node;
+            return allocate_buffer(node, nbytes, timeout);
+          },
+          "nbytes"_a.none(), nb::kw_only(), "timeout"_a.none() = nb::none(),
+          "Memory of the publish pool for put_in_place; waits for it at most `timeout` seconds.", Guard())
+      .def("put_in_place", &put_in_place, "key"_a, "payload"_a.none(), "memory"_a.none(), nb::kw_only(),
+           "from_stage"_a = "", "to_stage"_a = "", "namespace"_a = "", "readers"_a = 1,
+           "ttl"_a.none() = nb::none(), "max_lifetime"_a.none() = nb::none(), "default"_a.none() = nb::none(),
+           "Publishes a payload whose tensors lie in `memory` (a Buffer or several) under `key`, without a "
+           "copy. Write to that memory only once the publication's `released` is done.",
+           Guard())
       .def("get", &get, "source"_a, "key"_a.none() = nb::none(), nb::kw_only(), "from_stage"_a = "",
            "to_stage"_a = "", "namespace"_a = "", "timeout"_a.none() = nb::none(), "view"_a = false,
            "into"_a.none() = nb::none(), "reader"_a = "", "framework"_a = "numpy", "details"_a = false,

@@ -18,7 +18,7 @@ namespace {
 
 class TreeReader {
  public:
-  explicit TreeReader(nb::handle fallback) : fallback_(fallback) {}
+  TreeReader(nb::handle fallback, const TensorCheck& check) : fallback_(fallback), check_(check) {}
 
   ImportedTree read(nb::handle object) {
     try {
@@ -67,6 +67,7 @@ class TreeReader {
       return Value(TensorRef{known->second});
     ImportedTensor imported;
     if (!import_tensor(object, imported)) return unknown(object);
+    if (check_) check_(imported.tensor);
     const TensorRef index = out_.payload.add(std::move(imported.tensor));
     // The object too, not only its memory: its address stands for it in the map.
     out_.owners.push_back(nb::borrow(object));
@@ -209,6 +210,7 @@ class TreeReader {
   }
 
   nb::handle fallback_;
+  const TensorCheck& check_;
   bool in_fallback_ = false;  // what the fallback returned is not given to it again
   std::vector<Step> path_;
   std::unordered_map<PyObject*, std::uint32_t> tensors_;
@@ -217,8 +219,8 @@ class TreeReader {
 
 }  // namespace
 
-ImportedTree import_tree(nb::handle object, nb::handle fallback) {
-  return TreeReader(fallback).read(object);
+ImportedTree import_tree(nb::handle object, nb::handle fallback, const TensorCheck& check) {
+  return TreeReader(fallback, check).read(object);
 }
 
 }  // namespace stagewire::python

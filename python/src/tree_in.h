@@ -1,6 +1,7 @@
 // A tree of Python objects as a payload of the core. With the interpreter lock held.
 #pragma once
 
+#include <functional>
 #include <nanobind/nanobind.h>
 #include <vector>
 
@@ -15,8 +16,12 @@ struct ImportedTree {
   std::vector<nanobind::object> owners;
 };
 
-/// `fallback` (a callable or None) turns objects of unknown type into known ones. Throws
-/// stagewire.InvalidArgument, naming the place in the tree and what is wrong there.
-ImportedTree import_tree(nanobind::handle object, nanobind::handle fallback);
+/// Looks at each tensor; throws a text (std::invalid_argument) that says what is wrong with it.
+using TensorCheck = std::function<void(const Tensor&)>;
+
+/// `fallback` (a callable or None) turns objects of unknown type into known ones; `check`, if given,
+/// decides which tensors are taken. Throws stagewire.InvalidArgument, naming the place in the tree and what
+/// is wrong there.
+ImportedTree import_tree(nanobind::handle object, nanobind::handle fallback, const TensorCheck& check = {});
 
 }  // namespace stagewire::python

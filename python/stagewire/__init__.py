@@ -9,7 +9,7 @@ node, in another process on this host or a different one, gets it:
 """
 
 from stagewire import _lifecycle as _lifecycle
-from stagewire._core import Future, Got, Memory, Node, Ticket, __version__
+from stagewire._core import Buffer, Future, Got, Memory, Node, Publication, Released, Ticket, __version__
 from stagewire._tensors import dtype_of
 from stagewire.connector import Connector, RawPayload
 from stagewire.errors import (
@@ -43,6 +43,7 @@ from stagewire.errors import (
 
 __all__ = [
     "AuthFailed",
+    "Buffer",
     "Busy",
     "Cancelled",
     "Closed",
@@ -69,7 +70,9 @@ __all__ = [
     "PeerRestarted",
     "PoolExhausted",
     "ProtocolError",
+    "Publication",
     "RawPayload",
+    "Released",
     "Replaced",
     "Ticket",
     "TooLarge",

@@ -3,7 +3,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Generator, Literal, TypedDict, final, overload
 
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer as _BufferProtocol
+from typing_extensions import Self
 
 from stagewire.errors import Error
 
@@ -11,6 +12,7 @@ __version__: str
 
 _Framework = Literal["numpy", "torch"]
 _Source = Ticket | str | tuple[str, str] | tuple[str, str, str] | tuple[str, str, str, str] | tuple[str, str, str, str, str]
+_Reason = Literal["consumed", "cancelled", "replaced", "expired", "closed"]
 _Option = bool | int | float | str | PathLike[str] | Sequence[str]
 
 class PoolStats(TypedDict):
@@ -36,11 +38,19 @@ class NodeStats(TypedDict):
     receive_pool: PoolStats
 
 @final
-class Memory(Buffer):
+class Memory(_BufferProtocol):
     @property
     def nbytes(self) -> int: ...
     @property
     def readonly(self) -> bool: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Buffer(_BufferProtocol):
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Got:
@@ -87,6 +97,19 @@ class Future:
     def cancel(self) -> None: ...
     def __await__(self) -> Generator[Any, None, Any]: ...
 
+class Released:
+    def done(self) -> bool: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+    def result(self, timeout: float | None = None) -> _Reason: ...
+    def fileno(self) -> int: ...
+    def __await__(self) -> Generator[Any, None, _Reason]: ...
+
+class Publication:
+    @property
+    def ticket(self) -> Ticket: ...
+    @property
+    def released(self) -> Released: ...
+
 class Node:
     def __init__(
         self,
@@ -110,6 +133,21 @@ class Node:
         timeout: float | None = None,
         default: Callable[[Any], Any] | None = None,
     ) -> Ticket: ...
+    def allocate(self, nbytes: int, *, timeout: float | None = None) -> Buffer: ...
+    def put_in_place(
+        self,
+        key: str,
+        payload: Any,
+        memory: Buffer | Sequence[Buffer],
+        *,
+        from_stage: str = "",
+        to_stage: str = "",
+        namespace: str = "",
+        readers: int = 1,
+        ttl: float | None = None,
+        max_lifetime: float | None = None,
+        default: Callable[[Any], Any] | None = None,
+    ) -> Publication: ...
     @overload
     def get(
         self,

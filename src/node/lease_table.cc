@@ -11,6 +11,23 @@ namespace {
 bool starts_before(const RemoteRange& a, const RemoteRange& b) {
   return std::tie(a.memory, a.offset) < std::tie(b.memory, b.offset);
 }
+
+// Sorts the ranges and makes one of those that overlap, as tensors published in place may: what a range holds
+// is then in the last one that starts at or before it.
+void sort_apart(std::vector<RemoteRange>& ranges) {
+  std::sort(ranges.begin(), ranges.end(), &starts_before);
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < ranges.size(); ++i) {
+    RemoteRange& last = ranges[kept];
+    const RemoteRange& next = ranges[i];
+    if (next.memory == last.memory && next.offset - last.offset < last.length) {
+      last.length = std::max(last.length, next.offset - last.offset + next.length);
+    } else {
+      ranges[++kept] = next;
+    }
+  }
+  if (!ranges.empty()) ranges.resize(kept + 1);
+}
 }  // namespace
 
 void LeaseTable::add_memory(const ExportedMemory& memory) {
@@ -30,7 +47,7 @@ void LeaseTable::remove_memory(std::uint32_t memory) {
 void LeaseTable::add(LeaseId lease, const NodeId& reader, const PublicationFacts& facts) {
   if (facts.is_inline) return;
   Entry entry{.reader = reader, .ranges = facts.ranges, .body = facts.body};
-  std::sort(entry.ranges.begin(), entry.ranges.end(), &starts_before);
+  sort_apart(entry.ranges);
   const std::lock_guard lock(mutex_);
   leases_.emplace(lease, std::move(entry));
 }

@@ -27,7 +27,7 @@ class LeaseTable final : public SourceAccess {
  private:
   struct Entry {
     NodeId reader;
-    std::vector<RemoteRange> ranges;  // sorted by memory and offset
+    std::vector<RemoteRange> ranges;  // by memory and offset, none overlapping
     std::shared_ptr<SourceBody> body;
   };
   std::mutex mutex_;

@@ -65,6 +65,24 @@ TEST_F(LeaseTableTest, RefusesWhatItDoesNotCover) {
   }
 }
 
+TEST_F(LeaseTableTest, RangesMayOverlap) {
+  facts.ranges = {
+      {.memory = 4, .offset = 1000, .length = 1000}, {.memory = 4, .offset = 1000, .length = 10},
+      {.memory = 4, .offset = 1500, .length = 700},  {.memory = 4, .offset = 1600, .length = 100},
+      {.memory = 4, .offset = 4000, .length = 100},
+  };
+  std::vector<RemoteRange> covered = facts.ranges;
+  covered.push_back({.memory = 4, .offset = 1900, .length = 100});  // a piece of the first, behind others
+  facts.ranges.push_back({.memory = 3, .offset = 1200, .length = 900});
+  table.add(2, reader, facts);
+  for (const RemoteRange& range : covered) {
+    EXPECT_TRUE(table.pin(reader, 2, range).ok()) << range.offset;
+  }
+  EXPECT_EQ(refused(2, reader, {.memory = 4, .offset = 2199, .length = 2}), ErrorKind::protocol);
+  EXPECT_EQ(refused(2, reader, {.memory = 4, .offset = 999, .length = 2}), ErrorKind::protocol);
+  EXPECT_EQ(refused(2, reader, {.memory = 4, .offset = 3999, .length = 1}), ErrorKind::protocol);
+}
+
 TEST_F(LeaseTableTest, ALeaseBelongsToItsReader) {
   const RemoteRange range{.memory = 4, .offset = 256, .length = 10};
   EXPECT_EQ(refused(1, node_named(2), range), ErrorKind::lease_lost);

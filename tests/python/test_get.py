@@ -6,7 +6,6 @@ import asyncio
 import gc
 import pickle
 import select
-import threading
 import weakref
 from typing import Any
 
@@ -14,17 +13,7 @@ import numpy as np
 import pytest
 
 import stagewire
-
-
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    """Until something that another thread does has been done."""
-    event = threading.Event()
-    for _ in range(int(seconds / 0.005)):
-        if condition():
-            return
-        event.wait(0.005)
-    raise AssertionError("it did not happen")
-
+from helpers import wait_for
 
 BIG = np.arange(1_000_000, dtype=np.float32)
 
@@ -203,6 +192,23 @@ def test_futures_can_be_awaited(pair: tuple[Any, Any]) -> None:
             await asyncio.wait_for(abandoned, 0.01)
         with pytest.raises(stagewire.Cancelled):
             abandoned.result()
+
+    asyncio.run(main())
+
+
+def test_one_future_can_be_awaited_by_several_tasks(pair: tuple[Any, Any]) -> None:
+    sender, receiver = pair
+
+    async def main() -> None:
+        future = receiver.get_async(sender.address, "k", timeout=60)
+
+        async def outcome() -> Any:
+            return await future
+
+        waiting = [asyncio.create_task(outcome()) for _ in range(3)]
+        await asyncio.sleep(0)
+        sender.put("k", 5)
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [5, 5, 5]
 
     asyncio.run(main())
 

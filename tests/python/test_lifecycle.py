@@ -47,6 +47,8 @@ def test_a_signal_handler_ends_every_wait(pair: tuple[Any, Any], make_node: Any,
     sender, receiver = pair
     full = make_node(publish_pool_size="1 MiB")
     full.put("a", np.zeros(700_000, np.uint8))
+    buffer = sender.allocate(1000)
+    published = sender.put_in_place("in place", memoryview(buffer), buffer)
     destination = np.zeros(10)
     future = receiver.get_async(sender.address, "never", timeout=300)
     for wait in [
@@ -56,6 +58,9 @@ def test_a_signal_handler_ends_every_wait(pair: tuple[Any, Any], make_node: Any,
         lambda: future.wait(300),
         lambda: future.result(),
         lambda: full.put("b", np.zeros(700_000, np.uint8), timeout=300),
+        lambda: full.allocate(700_000, timeout=300),
+        lambda: published.released.wait(300),
+        lambda: published.released.result(),
     ]:
         alarm(0.05)
         began = time.monotonic()
