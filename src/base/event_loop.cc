@@ -154,6 +154,13 @@ struct EventLoop::State {
   }
 
   void run_inbox() {
+    if (running_batch) return;  // the tasks of the batch come first, in their order
+    running_batch = true;
+    run_batch();
+    running_batch = false;
+  }
+
+  void run_batch() {
     {
       const std::lock_guard lock(inbox_mutex);
       inbox_noticed = false;
@@ -194,7 +201,8 @@ struct EventLoop::State {
   std::mutex inbox_mutex;
   std::vector<Task> inbox;     // guarded by inbox_mutex
   bool inbox_noticed = false;  // guarded likewise: run_inbox will be called
-  std::vector<Task> batch;     // the loop thread's
+  std::vector<Task> batch;     // the loop thread's, as is the next
+  bool running_batch = false;
   std::unique_ptr<Watch> inbox_watch;
   std::atomic<std::thread::id> thread_id{};
   std::thread thread;
@@ -258,6 +266,10 @@ void EventLoop::post(Task task) {
     if (std::exchange(state_->inbox_noticed, true)) return;
   }
   state_->notice_inbox(on_loop_thread());
+}
+
+void EventLoop::run_posted() {
+  state_->run_inbox();
 }
 
 bool EventLoop::on_loop_thread() const noexcept {

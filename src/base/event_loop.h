@@ -49,6 +49,10 @@ class EventLoop {
 
   // Loop thread only:
 
+  /// Runs what has been posted so far, now instead of on the next turn: for a handler whose input must not
+  /// overtake what other threads had posted before it was sent. Does nothing within a posted task.
+  void run_posted();
+
   /// Runs `task` once at `when`. Adding or cancelling among n timers costs O(log n).
   TimerId call_at(Deadline when, Task task);
   /// Cancels a timer; unknown ids (0, fired, cancelled) are ignored.

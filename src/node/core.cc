@@ -445,10 +445,14 @@ void NodeCore::close() {
   receive_pool_ ? receive_pool_->close() : void();
   Oneshot<bool> done = Oneshot<bool>::make();
   auto promise = std::make_shared<OneshotPromise<bool>>(std::move(done.promise));
-  loop_.post([this, promise] {
+  auto mapped_by = std::make_shared<std::set<NodeId>>();
+  loop_.post([this, promise, mapped_by] {
     if (!sessions_) {
       promise->set(true);
       return;
+    }
+    for (const auto& [id, peer] : peers_->all()) {
+      if (peer->death_is_visible()) mapped_by->insert(id);
     }
     drop_regions(EndReason::closed);
     lender_->withdraw_all(EndReason::closed, boottime_now());
@@ -469,6 +473,7 @@ void NodeCore::close() {
   mailbox_->close();
   directory_.clear();
   loop_.stop();  // before the transports, whose state is the loop's
+  if (lender_) lender_->forsake(*mapped_by);
   for (auto& transport : transports_) transport->close();
   worker_.stop();
   book_.close();  // whoever still waits learns that the node is closed

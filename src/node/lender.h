@@ -96,6 +96,10 @@ class Lender {
   /// When on_time is next needed.
   std::optional<Time> next_time() const;
 
+  /// The node has ended while these readers could still have its memory mapped: the owners of what they hold
+  /// leases of are never told that it is free.
+  void forsake(const std::set<NodeId>& readers);
+
   std::size_t publications() const noexcept { return live_.size(); }
   std::size_t leases() const noexcept { return leases_.size(); }
   std::size_t waiting() const noexcept { return waiting_count_; }

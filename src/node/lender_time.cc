@@ -138,6 +138,13 @@ void Lender::forget_reader(const NodeId& reader, Time now) {
   readers_.erase(reader);
 }
 
+void Lender::forsake(const std::set<NodeId>& readers) {
+  for (auto& [id, lease] : leases_) {
+    const PublicationFacts& facts = lease.publication->facts();
+    if (readers.contains(lease.reader) && !facts.in_regions) facts.body->released = nullptr;
+  }
+}
+
 std::optional<Time> Lender::next_time() const {
   std::optional<Time> next;
   if (!expiries_.empty()) next = expiries_.begin()->first;

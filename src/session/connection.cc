@@ -212,6 +212,9 @@ void Connection::on_readable() {
   if (more) status = take_frames();
   for (int reads = 0; more && status.ok() && !closed_ && callbacks_ && reads < kReadsPerWake; ++reads) {
     status = receive_some(more);
+    // What this process had said before the peer sent this counts for it: a put that has returned replaces
+    // what a claim asks for.
+    loop_.run_posted();
     // Frames that arrived before the end of the stream are still good.
     const Status taken = take_frames();
     if (!taken.ok()) status = taken;

@@ -1,5 +1,6 @@
 // Views: memory of another process, read in place. What keeps them, and what ends their leases.
 #include <csignal>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,25 @@ TEST_P(View, StaysWholeWhenTheSenderCloses) {
   EXPECT_EQ(mismatch(got.payload, pattern), "");
   got = Got();
   expect_idle();
+}
+
+TEST_P(View, ItsMemoryIsNotSaidToBeFreeWhenTheSenderEnds) {
+  start_both();
+  std::map<std::string, EndReason> released;
+  for (const std::string key : {"viewed", "unread"}) {
+    PutOptions how;
+    how.released = [&released, key](EndReason reason) { released[key] = reason; };
+    ASSERT_TRUE(put(key, pattern, std::move(how)).ok());
+  }
+  peer->expect_ok(get_command("a", "viewed", "view"));
+  EXPECT_EQ(peer->expect_ok(wait_command("a", pattern)).number("view"), 1U);
+  node.reset();
+  EXPECT_EQ(released, (std::map<std::string, EndReason>{{"unread", EndReason::closed}}));
+  peer->expect_ok(Line("verify")
+                      .with("name", "a")
+                      .with("seed", pattern.seed)
+                      .with("size", pattern.size)
+                      .with("parts", pattern.parts));
 }
 
 TEST_P(View, StaysWholeWhenItsPayloadIsReplacedAndThePoolIsFilled) {
