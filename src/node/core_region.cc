@@ -68,8 +68,10 @@ Result<std::uint32_t> NodeCore::add_region(ExportedMemory memory) {
   memory.memory = next_memory_++;
   for (auto& transport : transports_) {
     if (!transport->can_fence() || !transport->viability().viable) continue;
-    if (Result<MemoryToken> token = transport->export_memory(memory); !token.ok())
-      return std::move(token).error();
+    Result<MemoryToken> token = transport->export_memory(memory);
+    if (token.ok()) continue;
+    for (auto& each : transports_) each->forget_memory(memory.memory, nullptr);
+    return std::move(token).error();
   }
   lease_table_.add_memory(memory);
   peers_->announce(memory);

@@ -338,7 +338,7 @@ TEST(ConfigOptionsTest, AreCompleteAndPrintable) {
     EXPECT_THAT(config_markdown(), HasSubstr("| `" + option.name + "` |"));
     EXPECT_NE(to_string(option.type), "unknown");
   }
-  EXPECT_EQ(names.size(), 55U);
+  EXPECT_EQ(names.size(), 56U);
   EXPECT_THAT(config_markdown(),
               HasSubstr("| `ttl` | duration | `5 min` | 10 ms … 30 d | `STAGEWIRE_TTL` |"));
   EXPECT_EQ(std::count_if(config_options().begin(), config_options().end(),

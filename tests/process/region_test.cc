@@ -1,5 +1,6 @@
 // Regions between two processes: memory of this process is published in place, read by another, and taken
 // back from readers that are slow, frozen or dead. What they get is right or nothing.
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -26,9 +27,13 @@ class LentRegion : public TwoNodes {
     ASSERT_TRUE(made.ok()) << made.error();
     region = std::move(made).value();
   }
+  /// Fills the memory and publishes it; `free_again` says when it may be written to again.
   void lend(const std::string& key) {
-    const auto ticket =
-        node->put_in_regions(key_named(key), make_payload_in(pattern, memory.data()), {region});
+    free_again = false;
+    PutOptions how;
+    how.released = [this](EndReason /*reason*/) { free_again = true; };
+    const auto ticket = node->put_in_regions(key_named(key), make_payload_in(pattern, memory.data()),
+                                             {region}, std::move(how));
     ASSERT_TRUE(ticket.ok()) << ticket.error();
   }
   /// The peer is in the middle of reading "k" into memory of its own.
@@ -54,7 +59,8 @@ class LentRegion : public TwoNodes {
 
   const Pattern pattern{.seed = 91, .size = large_size(150 * kMegabyte), .parts = 3};
   std::vector<std::byte> memory;
-  std::shared_ptr<Region> region;  // goes before the memory
+  std::atomic<bool> free_again{false};
+  std::shared_ptr<Region> region;  // goes before what it writes and reads
 };
 INSTANTIATE_TEST_SUITE_P(Routes, LentRegion, ::testing::ValuesIn(routes_here({Route::tcp, Route::net})),
                          route_name);
@@ -69,6 +75,7 @@ TEST_P(LentRegion, IsReadInPlace) {
     EXPECT_EQ(answer.text("transport"), transport_of(GetParam()));
     EXPECT_EQ(answer.number("view", 1), 0U);
     peer->expect_ok(Line("drop").with("name", placement));
+    ASSERT_TRUE(eventually([&] { return free_again.load(); }));
   }
   EXPECT_EQ(node->stats().publish_pool.used, 0U);
   take_back();

@@ -42,7 +42,8 @@ class Region {
   /// returns when no peer can read it any more; the owner may then write to it or free it. Gets that were
   /// reading end with lease_lost. A payload published in place ends by itself when its readers are through;
   /// closing the region first is for taking it away from them. Errors: deadline_exceeded (somebody may still
-  /// be reading: the memory must not be touched, and close() may be called again to wait longer), forked.
+  /// be reading: the memory must not be touched, and close() may be called again to wait longer), forked. Not
+  /// from within a callback of stagewire: it waits for the node's own threads.
   Status close(Deadline deadline);
   /// Whether close() was begun, or the node has ended: nothing more can be published from it.
   bool closed() const noexcept;
