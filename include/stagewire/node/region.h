@@ -44,7 +44,8 @@ class Region {
   /// closing the region first is for taking it away from them. Errors: deadline_exceeded (somebody may still
   /// be reading: the memory must not be touched, and close() may be called again to wait longer), forked.
   Status close(Deadline deadline);
-  /// Whether close() was begun, or the node has ended: nothing more can be published from it.
+  /// Whether close() was begun, the node has ended, or this is a forked child: nothing more can be published
+  /// from it.
   bool closed() const noexcept;
 
  private:
