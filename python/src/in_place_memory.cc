@@ -8,6 +8,7 @@
 
 #include "buffer_object.h"
 #include "errors.h"
+#include "region_object.h"
 
 namespace nb = nanobind;
 
@@ -15,19 +16,40 @@ namespace stagewire::python {
 
 namespace {
 
-bool lies_in(const Buffer& buffer, const std::byte* data, std::uint64_t length) {
+/// In a Buffer or a Region.
+template <typename Memory>
+bool lies_in(const Memory& memory, const std::byte* data, std::uint64_t length) {
   // Compared as addresses: the two may lie in different objects.
   const auto at = reinterpret_cast<std::uintptr_t>(data);
-  const auto begin = reinterpret_cast<std::uintptr_t>(buffer.data());
-  return at >= begin && length <= buffer.size() && at - begin <= buffer.size() - length;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  return at >= begin && length <= memory.size() && at - begin <= memory.size() - length;
+}
+
+template <typename Memory>
+bool lies_in_any(const std::vector<std::shared_ptr<Memory>>& all, const std::byte* data,
+                 std::uint64_t length) {
+  return std::any_of(all.begin(), all.end(), [&](const auto& one) { return lies_in(*one, data, length); });
 }
 
 void add(InPlaceMemory& memory, nb::handle object, const std::string& name) {
-  if (!nb::isinstance<BufferObject>(object) || !nb::inst_ready(object)) {
+  if (nb::isinstance<BufferObject>(object) && nb::inst_ready(object)) {
+    memory.buffers.push_back(nb::inst_ptr<BufferObject>(object)->buffer);
+  } else if (nb::isinstance<RegionObject>(object) && nb::inst_ready(object)) {
+    const auto* region = nb::inst_ptr<RegionObject>(object);
+    region->check_alive("put");
+    memory.region_objects.push_back(nb::borrow(object));
+    memory.regions.push_back(region->region);
+  } else {
     raise_invalid("put", name + " is of type " + nb::type_name(object.type()).c_str() +
-                             "; expected a Buffer, which Node.allocate() makes");
+                             "; expected a Buffer, which Node.allocate() makes, or a Region, which "
+                             "Node.register() makes");
   }
-  memory.buffers.push_back(nb::inst_ptr<BufferObject>(object)->buffer);
+  if (!memory.buffers.empty() && !memory.regions.empty()) {
+    const bool region = nb::isinstance<RegionObject>(object);
+    raise_invalid("put", name + (region ? " is a Region" : " is a Buffer") +
+                             ", and what stands before it is not: a payload lies in buffers or in regions, "
+                             "not in a mixture of both");
+  }
 }
 
 }  // namespace
@@ -41,12 +63,20 @@ void InPlaceMemory::check(const Tensor& tensor) const {
         "put()");
   }
   const auto* data = static_cast<const std::byte*>(tensor.data);
-  if (std::none_of(buffers.begin(), buffers.end(),
-                   [&](const auto& buffer) { return lies_in(*buffer, data, length); })) {
-    throw std::invalid_argument(
-        "a tensor that lies outside the memory given: write it into an array over that memory, such as "
-        "numpy.frombuffer(buffer, dtype), or publish a copy by put()");
-  }
+  if (lies_in_any(buffers, data, length) || lies_in_any(regions, data, length)) return;
+  throw std::invalid_argument(
+      regions.empty()
+          ? "a tensor that lies outside the memory given: write it into an array over that memory, such as "
+            "numpy.frombuffer(buffer, dtype), or publish a copy by put()"
+          : "a tensor that lies outside the regions given: it must be a view of what was registered; or "
+            "publish "
+            "a copy by put()");
+}
+
+Result<Ticket> InPlaceMemory::publish(Node& node, const Key& key, const Payload& payload,
+                                      PutOptions options) const {
+  if (!regions.empty()) return node.put_in_regions(key, payload, regions, std::move(options));
+  return node.put_in_place(key, payload, buffers, std::move(options));
 }
 
 InPlaceMemory in_place_memory(nb::handle memory) {

@@ -11,6 +11,7 @@
 #include "node_object.h"
 #include "process.h"
 #include "publication_object.h"
+#include "region_object.h"
 #include "released_object.h"
 #include "releases.h"
 #include "ticket_object.h"
@@ -27,6 +28,7 @@ NB_MODULE(_core, m) {
   binding::bind_ticket(m);
   binding::bind_future(m);
   binding::bind_buffer(m);
+  binding::bind_region(m);
   binding::bind_released(m);
   binding::bind_publication(m);
   binding::bind_node(m);

@@ -12,6 +12,7 @@
 #include "future_object.h"
 #include "node_put.h"
 #include "process.h"
+#include "region_object.h"
 #include "releases.h"
 #include "ticket_object.h"
 
@@ -216,6 +217,8 @@ nb::dict stats_dict(const NodeStats& stats) {
   out["sessions"] = stats.sessions;
   out["views"] = stats.views;
   out["quarantined"] = stats.quarantined;
+  out["regions"] = stats.regions;
+  out["region_bytes"] = stats.region_bytes;
   out["publish_pool"] = pool_dict(stats.publish_pool);
   out["receive_pool"] = pool_dict(stats.receive_pool);
   return out;
@@ -245,12 +248,24 @@ void bind_node(nb::module_& m) {
           },
           "nbytes"_a.none(), nb::kw_only(), "timeout"_a.none() = nb::none(),
           "Memory of the publish pool for put_in_place; waits for it at most `timeout` seconds.", Guard())
-      .def("put_in_place", &put_in_place, "key"_a, "payload"_a.none(), "memory"_a.none(), nb::kw_only(),
-           "from_stage"_a = "", "to_stage"_a = "", "namespace"_a = "", "readers"_a = 1,
-           "ttl"_a.none() = nb::none(), "max_lifetime"_a.none() = nb::none(), "default"_a.none() = nb::none(),
-           "Publishes a payload whose tensors lie in `memory` (a Buffer or several) under `key`, without a "
-           "copy. Write to that memory only once the publication's `released` is done.",
-           Guard())
+      .def(
+          "register",
+          [](const NodeObject& self, nb::handle obj, std::string name) {
+            drain_releases();
+            const std::shared_ptr<Node> node = self.node;
+            return register_region(node, obj, std::move(name));
+          },
+          "obj"_a.none(), nb::kw_only(), "name"_a = "region",
+          "Registers memory of your own (an array, a tensor, a buffer) for put_in_place; `obj` is kept until "
+          "no peer can read it any more.",
+          Guard())
+      .def(
+          "put_in_place", &put_in_place, "key"_a, "payload"_a.none(), "memory"_a.none(), nb::kw_only(),
+          "from_stage"_a = "", "to_stage"_a = "", "namespace"_a = "", "readers"_a = 1,
+          "ttl"_a.none() = nb::none(), "max_lifetime"_a.none() = nb::none(), "default"_a.none() = nb::none(),
+          "Publishes a payload whose tensors lie in `memory` (a Buffer or a Region, or several of either) "
+          "under `key`, without a copy. Write to that memory only once the publication's `released` is done.",
+          Guard())
       .def("get", &get, "source"_a, "key"_a.none() = nb::none(), nb::kw_only(), "from_stage"_a = "",
            "to_stage"_a = "", "namespace"_a = "", "timeout"_a.none() = nb::none(), "view"_a = false,
            "into"_a.none() = nb::none(), "reader"_a = "", "framework"_a = "numpy", "details"_a = false,

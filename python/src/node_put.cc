@@ -71,7 +71,7 @@ PublicationObject put_in_place(NodeObject& self, std::string key, nb::handle pay
                                nb::handle fallback) {
   drain_releases();
   PutOptions options = put_options(readers, ttl, max_lifetime);
-  InPlaceMemory given = in_place_memory(memory);
+  const InPlaceMemory given = in_place_memory(memory);
   const ImportedTree tree =
       import_tree(payload, fallback, [&given](const Tensor& tensor) { given.check(tensor); });
   const Key name{.name_space = std::move(name_space),
@@ -87,7 +87,7 @@ PublicationObject put_in_place(NodeObject& self, std::string key, nb::handle pay
                          EndReason reason) { promise->set(reason); };
   Result<Ticket> ticket = [&] {
     const Unlocked unlocked;
-    return node->put_in_place(name, tree.payload, std::move(given.buffers), std::move(options));
+    return given.publish(*node, name, tree.payload, std::move(options));
   }();
   if (!ticket.ok()) raise(ticket.error());
   return {.ticket = nb::cast(std::move(*ticket)),

@@ -1,6 +1,6 @@
-// Python objects that the core holds: the destinations of gets. The core drops such a hold on whatever thread
-// is done with it, which never takes the interpreter lock; the objects go into a queue, and the next call
-// into the package, the reaper thread or the end of the process drops them.
+// Python objects that the core holds: the destinations of gets, and what regions lie in. The core drops such
+// a hold on whatever thread is done with it, which never takes the interpreter lock; the objects go into a
+// queue, and the next call into the package, the reaper thread or the end of the process drops them.
 #pragma once
 
 #include <memory>

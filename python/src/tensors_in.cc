@@ -67,8 +67,8 @@ void import_torch(const Torch& torch, nb::handle tensor, ImportedTensor& out) {
     refuse("a torch tensor of type " + std::string(nb::str(dtype).c_str()) + ", which cannot be sent");
   const nb::object device = attribute(attribute(tensor, names().device), names().type);
   if (PyUnicode_CompareWithASCIIString(device.ptr(), "cpu") != 0) {
-    refuse("a torch tensor on '" + std::string(nb::str(device).c_str()) +
-           "': device memory is not supported in this version; use tensor.cpu()");
+    throw DeviceMemory("a torch tensor on '" + std::string(nb::str(device).c_str()) +
+                       "': device memory is not supported in this version; use tensor.cpu()");
   }
   if (attribute(tensor, names().layout).ptr() != torch.strided) {
     refuse("a torch tensor that is not dense (layout " +
@@ -193,8 +193,8 @@ void import_dlpack(nb::handle object, ImportedTensor& out) {
   const nb::object device = object.attr("__dlpack_device__")();
   const auto type = nb::cast<int>(nb::object(device[0]));
   if (type != dlpack::kCpu && type != dlpack::kCudaHost) {
-    refuse("a tensor on DLPack device " + std::to_string(type) +
-           ": device memory is not supported in this version; copy it to host memory first");
+    throw DeviceMemory("a tensor on DLPack device " + std::to_string(type) +
+                       ": device memory is not supported in this version; copy it to host memory first");
   }
   nb::object capsule = dlpack_capsule(object);
   const dlpack::TensorView* view = nullptr;

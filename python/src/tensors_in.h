@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <stdexcept>
 
 #include <stagewire/payload/payload.h>
 
@@ -14,8 +15,13 @@ struct ImportedTensor {
   nanobind::object owner;
 };
 
+/// Why a tensor cannot be taken: it lies in the memory of a device.
+struct DeviceMemory : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
 /// False if `object` is nothing that holds a tensor. Throws a text (std::invalid_argument) that says why a
-/// tensor cannot be taken: its element type, its device, its layout.
+/// tensor cannot be taken: its element type, its device (DeviceMemory), its layout.
 bool import_tensor(nanobind::handle object, ImportedTensor& out);
 
 }  // namespace stagewire::python

@@ -9,7 +9,7 @@ node, in another process on this host or a different one, gets it:
 """
 
 from stagewire import _lifecycle as _lifecycle
-from stagewire._core import Buffer, Future, Got, Memory, Node, Publication, Released, Ticket, __version__
+from stagewire._core import Buffer, Future, Got, Memory, Node, Publication, Region, Released, Ticket, __version__
 from stagewire._tensors import dtype_of
 from stagewire.connector import Connector, RawPayload
 from stagewire.errors import (
@@ -72,6 +72,7 @@ __all__ = [
     "ProtocolError",
     "Publication",
     "RawPayload",
+    "Region",
     "Released",
     "Replaced",
     "Ticket",

@@ -34,6 +34,8 @@ class NodeStats(TypedDict):
     sessions: int
     views: int
     quarantined: int
+    regions: int
+    region_bytes: int
     publish_pool: PoolStats
     receive_pool: PoolStats
 
@@ -52,6 +54,26 @@ class Buffer(_BufferProtocol):
     @property
     def address(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Region:
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self, timeout: float | None = None) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
 
 class Got:
     @property
@@ -134,11 +156,12 @@ class Node:
         default: Callable[[Any], Any] | None = None,
     ) -> Ticket: ...
     def allocate(self, nbytes: int, *, timeout: float | None = None) -> Buffer: ...
+    def register(self, obj: Any, *, name: str = "region") -> Region: ...
     def put_in_place(
         self,
         key: str,
         payload: Any,
-        memory: Buffer | Sequence[Buffer],
+        memory: Buffer | Region | Sequence[Buffer] | Sequence[Region],
         *,
         from_stage: str = "",
         to_stage: str = "",

@@ -115,6 +115,8 @@ void NodeCore::drop_regions(EndReason reason) {
 Result<Ticket> NodeCore::put_in_regions(const Key& key, const Payload& payload,
                                         const std::vector<std::shared_ptr<Region>>& regions,
                                         PutOptions options) {
+  // First, because a forked child may find the regions' locks held.
+  if (const Status usable = check_usable(); !usable.ok()) return with_put(usable.error(), key);
   auto body = std::make_shared<SourceBody>();
   struct Usable {
     std::uint32_t memory;
@@ -123,7 +125,8 @@ Result<Ticket> NodeCore::put_in_regions(const Key& key, const Payload& payload,
   };
   std::vector<Usable> usable;
   for (const auto& region : regions) {
-    if (!region || region->state_->core != this) {
+    // Told by the mailbox, which the region keeps: another node's core may lie where that of its own did.
+    if (!region || region->state_->mailbox != mailbox_) {
       return with_put(Error(ErrorKind::invalid_argument, "a region is empty or not of this node"), key);
     }
     Region::State& state = *region->state_;

@@ -30,6 +30,7 @@ const std::string& Region::name() const noexcept {
 }
 
 bool Region::closed() const noexcept {
+  if (state_->fork_guard.forked()) return true;  // the lock may be held for ever
   const std::lock_guard lock(state_->mutex);
   return state_->use == nullptr || state_->mailbox->closed();
 }

@@ -34,7 +34,7 @@ struct Region::State {
   std::uint64_t size = 0;
   std::string name;
   std::chrono::nanoseconds grace{0};
-  NodeCore* core = nullptr;  // touched on the loop alone, which the mailbox guards; else a number to compare
+  NodeCore* core = nullptr;  // touched on the loop alone, which the mailbox guards
   std::shared_ptr<Mailbox> mailbox;
   std::shared_ptr<Logger> log;
   OneshotFuture<bool> over;

@@ -322,6 +322,26 @@ TEST_F(RegionOf, ItsNodesEndGivesItBack) {
   EXPECT_TRUE(alive.expired());
 }
 
+TEST_F(RegionOf, OfANodeThatIsGoneIsRefusedByTheNextOneInItsPlace) {
+  start({"tcp"});
+  bool same_place = false;
+  for (int i = 0; i < 20 && !same_place; ++i) {
+    const auto old = make_region();
+    const auto place = reinterpret_cast<std::uintptr_t>(sender_.get());
+    sender_.reset();
+    start({"tcp"});
+    same_place = reinterpret_cast<std::uintptr_t>(sender_.get()) == place;
+    const std::vector<std::byte> other(kSize);
+    const auto next =
+        sender_->register_region(other.data(), other.size(), {});  // has the number of the old one
+    ASSERT_TRUE(next.ok()) << next.error();
+    const auto put = sender_->put_in_regions(key_of("k"), payload(), {old}, {});
+    ASSERT_FALSE(put.ok()) << "other memory than the payload's was published";
+    EXPECT_EQ(put.error().kind(), ErrorKind::invalid_argument) << put.error();
+    EXPECT_TRUE((*next)->close(Deadline::in(seconds(30))).ok());
+  }
+}
+
 TEST_F(RegionOf, ExplainAndMetricsNameIt) {
   start({"tcp"});
   const auto region = make_region({.name = "weights", .kind = MemoryKind::host(), .hold = {}});

@@ -38,6 +38,11 @@ def filled(node: Any, count: int = 100_000, first: int = 0) -> tuple[stagewire.B
     return buffer, numbers
 
 
+def numbers_from(first: int, count: int = 100_000) -> Any:
+    """Numbers that count up, in memory of the test's own."""
+    return np.arange(first, first + count, dtype=np.int32)
+
+
 # The reading process: for each line "HOW TICKET" prints the sum, the last number and the text of the payload.
 READER = f"""
 import sys, numpy as np, stagewire

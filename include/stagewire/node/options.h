@@ -36,8 +36,8 @@ struct PutOptions {
   bool interruptible = false;
   /// Called once, on a thread of the node, when the payload has ended and nothing of stagewire touches its
   /// memory any more: the owner of memory published in place may reuse it. Must not block. Never called for
-  /// what a reader on this host still has mapped (a view, a copy under way) when the node is closed: nobody is
-  /// left to hear when it lets go, so the memory must stay as it is.
+  /// what a reader on this host still has mapped (a view, a copy under way) when the node is closed: nobody
+  /// is left to hear when it lets go, so the memory must stay as it is.
   std::function<void(EndReason)> released;
 };
 

@@ -45,7 +45,8 @@ class Region {
   /// be reading: the memory must not be touched, and close() may be called again to wait longer), forked. Not
   /// from within a callback of stagewire: it waits for the node's own threads.
   Status close(Deadline deadline);
-  /// Whether close() was begun, or the node has ended: nothing more can be published from it.
+  /// Whether close() was begun, the node has ended, or this is a forked child: nothing more can be published
+  /// from it.
   bool closed() const noexcept;
 
  private:
