@@ -92,6 +92,8 @@ NodeCore::~NodeCore() {
     return;
   }
   close();
+  // Not when it is closed: until here their owners may still wait for it.
+  if (lender_) lender_->forsake(mapped_by_);
 }
 
 Status NodeCore::check_usable() const {
@@ -445,14 +447,13 @@ void NodeCore::close() {
   receive_pool_ ? receive_pool_->close() : void();
   Oneshot<bool> done = Oneshot<bool>::make();
   auto promise = std::make_shared<OneshotPromise<bool>>(std::move(done.promise));
-  auto mapped_by = std::make_shared<std::set<NodeId>>();
-  loop_.post([this, promise, mapped_by] {
+  loop_.post([this, promise] {
     if (!sessions_) {
       promise->set(true);
       return;
     }
     for (const auto& [id, peer] : peers_->all()) {
-      if (peer->death_is_visible()) mapped_by->insert(id);
+      if (peer->death_is_visible()) mapped_by_.insert(id);
     }
     drop_regions(EndReason::closed);
     lender_->withdraw_all(EndReason::closed, boottime_now());
@@ -473,7 +474,6 @@ void NodeCore::close() {
   mailbox_->close();
   directory_.clear();
   loop_.stop();  // before the transports, whose state is the loop's
-  if (lender_) lender_->forsake(*mapped_by);
   for (auto& transport : transports_) transport->close();
   worker_.stop();
   book_.close();  // whoever still waits learns that the node is closed

@@ -191,6 +191,7 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   EventLoop::TimerId lender_timer_ = 0;
   Time lender_timer_at_{0};
   std::set<NodeId> flush_pending_;
+  std::set<NodeId> mapped_by_;  // readers that may have this node's memory mapped when it closes
 };
 
 }  // namespace stagewire
