@@ -19,7 +19,7 @@ class LenderOfRegions : public LenderTest {
       facts.in_regions = true;
       facts.ttl = facts.max_lifetime = std::chrono::minutes(10);
       facts.body = std::make_shared<SourceBody>();
-      facts.body->released = [this, i](EndReason reason) { let_go[i] = reason; };
+      facts.body->released = [told = let_go_, i](EndReason reason) { (*told)[i] = reason; };
       lender.publish(std::move(facts), now);
     }
   }
@@ -30,7 +30,12 @@ class LenderOfRegions : public LenderTest {
     claim.flags = flags;
     lender.on_claim(reader, claim, now);
   }
-  std::map<std::uint64_t, EndReason> let_go;
+  using LetGo = std::map<std::uint64_t, EndReason>;
+  const LetGo& let_go() const { return *let_go_; }
+
+ private:
+  // The lender outlives this part of the fixture, and lets go of the rest then.
+  std::shared_ptr<LetGo> let_go_ = std::make_shared<LetGo>();
 };
 
 TEST_F(LenderOfRegions, RevokingAMemoryEndsItsLeasesAndLeavesOthers) {
@@ -42,10 +47,9 @@ TEST_F(LenderOfRegions, RevokingAMemoryEndsItsLeasesAndLeavesOthers) {
   EXPECT_EQ(bodies.size(), 2U);
   EXPECT_EQ(output.leases, std::set<LeaseId>{kept.lease});
   EXPECT_EQ(lender.publications(), 1U);
-  EXPECT_TRUE(let_go.empty()) << "whoever fences the memory still holds it";
+  EXPECT_TRUE(let_go().empty()) << "whoever fences the memory still holds it";
   bodies.clear();
-  EXPECT_EQ(let_go,
-            (std::map<std::uint64_t, EndReason>{{1, EndReason::cancelled}, {2, EndReason::cancelled}}));
+  EXPECT_EQ(let_go(), (LetGo{{1, EndReason::cancelled}, {2, EndReason::cancelled}}));
   expect_silence();
   // The reader that was in the middle of it: its claim again after a reconnect, and the end that it reports.
   claim_key(a, 1, "r1");
@@ -55,7 +59,7 @@ TEST_F(LenderOfRegions, RevokingAMemoryEndsItsLeasesAndLeavesOthers) {
   claim_key(b, 1, "r2", 2);
   expect_refused(b, 1, ErrorKind::cancelled);
   consume(a, kept);
-  EXPECT_EQ(let_go[3], EndReason::consumed);
+  EXPECT_EQ(let_go().at(3), EndReason::consumed);
 }
 
 TEST_F(LenderOfRegions, TheyAreNoViewsAndSayWhatTheyAre) {

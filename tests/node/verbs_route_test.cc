@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "node/two_nodes.h"
@@ -96,6 +97,29 @@ TEST_F(VerbsRoute, ADeadlineInTheReadLeavesNothingBehind) {
   EXPECT_EQ(reader_->stats().receive_pool.used, 0U);
   EXPECT_EQ(reader_->stats().quarantined, 0U);
   fake_->release();
+  const auto again = get(put("third"));
+  ASSERT_TRUE(again.ok()) << again.error();
+  EXPECT_TRUE(whole(*again));
+}
+
+TEST_F(VerbsRoute, AReadThatCannotBeFencedKeepsItsDestinationUntilItIsSafe) {
+  start({"verbs"});
+  ASSERT_TRUE(get(put("first")).ok());
+  fake_->hold();
+  fake_->shut_modify(IBV_QPS_ERR);  // the driver hangs where the fence needs it
+  const auto got = get(put("second"), std::chrono::seconds(1));
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().kind(), ErrorKind::destination_held) << got.error();
+  ASSERT_NE(got.error().cause(), nullptr);
+  EXPECT_EQ(got.error().cause()->kind(), ErrorKind::deadline_exceeded);
+  EXPECT_EQ(reader_->stats().quarantined, 1U);
+  EXPECT_GE(reader_->stats().receive_pool.used, kSize) << "somebody else could be given this memory";
+  fake_->open_gates();
+  fake_->release();
+  const Deadline guard = Deadline::in(std::chrono::minutes(1));
+  while (reader_->stats().quarantined != 0 && !guard.passed()) std::this_thread::yield();
+  EXPECT_EQ(reader_->stats().quarantined, 0U);
+  EXPECT_EQ(reader_->stats().receive_pool.used, 0U);
   const auto again = get(put("third"));
   ASSERT_TRUE(again.ok()) << again.error();
   EXPECT_TRUE(whole(*again));

@@ -15,7 +15,7 @@ constexpr unsigned kKeys = 10'000;
 constexpr unsigned kClaims = 256;
 constexpr unsigned kGets = 50;
 // So many that the operation is measured, and not how much the other pair's turn has left in the caches.
-constexpr unsigned kCycles = 500;
+constexpr unsigned kCycles = 2000;
 constexpr std::uint64_t kSmall = 4096;
 
 struct Loadable {

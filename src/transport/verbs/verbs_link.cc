@@ -165,9 +165,8 @@ Status VerbsLink::attach(ImportedMemory memory) {
 
 void VerbsLink::detach(std::uint32_t memory) {
   if (memories_.erase(memory) == 0) return;
-  stop_waiting(memory,
-               std::move(Error(ErrorKind::lease_lost, "the sender has withdrawn the memory that was read")
-                             .with_transport(kName)));
+  stop_waiting(memory, Error(ErrorKind::lease_lost, "the sender has withdrawn the memory that was read")
+                           .with_transport(kName));
 }
 
 void VerbsLink::stop_waiting(std::uint32_t memory, const Error& why) {
