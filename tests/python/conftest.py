@@ -95,7 +95,8 @@ class Peer:
 
     def __init__(self, script: str, *arguments: str, **environment: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", script, *arguments],
+            # Python 3.12 and later warn of every fork of a process with threads, which is what some tests are about.
+            [sys.executable, "-u", "-W", "ignore:This process:DeprecationWarning", "-c", script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
