@@ -2,12 +2,14 @@
 // a single Asio timer, so that thousands of deadlines cost one kernel timer.
 #include "base/event_loop.h"
 
+#include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
 #include <cerrno>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <pthread.h>
@@ -89,6 +91,10 @@ class Watch final : public FdWatch {
 }  // namespace
 
 struct EventLoop::State {
+  struct Posted {
+    Task task;
+    bool by_loop = false;  // by the loop's own thread
+  };
   using TimerKey = std::pair<Deadline::Clock::time_point, TimerId>;
 
   State() : timer(context) {}
@@ -154,31 +160,43 @@ struct EventLoop::State {
   }
 
   void run_inbox() {
-    if (running_batch) return;  // the tasks of the batch come first, in their order
-    running_batch = true;
-    run_batch();
-    running_batch = false;
-  }
-
-  void run_batch() {
     {
       const std::lock_guard lock(inbox_mutex);
       inbox_noticed = false;
       batch.swap(inbox);
     }
-    for (Task& task : batch) {
+    run_batch();
+  }
+
+  // The next turn is on its way already for what stays in the inbox.
+  void run_others_posts() {
+    if (running_batch) return;  // the tasks of the batch come first, in their order
+    {
+      const std::lock_guard lock(inbox_mutex);
+      const auto kept = std::stable_partition(inbox.begin(), inbox.end(),
+                                              [](const Posted& posted) { return !posted.by_loop; });
+      batch.assign(std::make_move_iterator(inbox.begin()), std::make_move_iterator(kept));
+      inbox.erase(inbox.begin(), kept);
+    }
+    run_batch();
+  }
+
+  void run_batch() {
+    running_batch = true;
+    for (Posted& posted : batch) {
       if (context.stopped()) return;
-      task();
-      task = nullptr;  // what it holds goes before the next one runs, as with a queue
+      posted.task();
+      posted.task = nullptr;  // what it holds goes before the next one runs, as with a queue
     }
     batch.clear();
+    running_batch = false;
   }
 
   // The thread has ended. What tasks hold may still post and cancel while it is destroyed.
   void drop_inbox() {
     batch.clear();
     for (;;) {
-      std::vector<Task> dropped;
+      std::vector<Posted> dropped;
       {
         const std::lock_guard lock(inbox_mutex);
         inbox_noticed = true;
@@ -199,9 +217,9 @@ struct EventLoop::State {
   asio::steady_timer timer;
   Fd inbox_event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   std::mutex inbox_mutex;
-  std::vector<Task> inbox;     // guarded by inbox_mutex
+  std::vector<Posted> inbox;   // guarded by inbox_mutex
   bool inbox_noticed = false;  // guarded likewise: run_inbox will be called
-  std::vector<Task> batch;     // the loop thread's, as is the next
+  std::vector<Posted> batch;   // the loop thread's, as is the next
   bool running_batch = false;
   std::unique_ptr<Watch> inbox_watch;
   std::atomic<std::thread::id> thread_id{};
@@ -260,16 +278,17 @@ Status EventLoop::ready() const {
 
 void EventLoop::post(Task task) {
   if (!state_) return;
+  const bool by_loop = on_loop_thread();
   {
     const std::lock_guard lock(state_->inbox_mutex);
-    state_->inbox.push_back(std::move(task));
+    state_->inbox.push_back({.task = std::move(task), .by_loop = by_loop});
     if (std::exchange(state_->inbox_noticed, true)) return;
   }
-  state_->notice_inbox(on_loop_thread());
+  state_->notice_inbox(by_loop);
 }
 
 void EventLoop::run_posted() {
-  state_->run_inbox();
+  state_->run_others_posts();
 }
 
 bool EventLoop::on_loop_thread() const noexcept {
@@ -302,6 +321,8 @@ void EventLoop::stop() {
   if (!state_ || !state_->thread.joinable()) return;
   state_->context.stop();
   state_->thread.join();
+  // Now, and not when the loop is destroyed: somebody may be waiting for what such a task holds.
+  state_->drop_inbox();
 }
 
 }  // namespace stagewire

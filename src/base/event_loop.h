@@ -42,15 +42,16 @@ class EventLoop {
   /// whatever is posted. Any thread.
   Status ready() const;
 
-  /// Runs `task` on the loop thread, after those posted before it. Any thread. Tasks posted after stop() are
-  /// dropped when the loop is destroyed, without having run.
+  /// Runs `task` on the loop thread, after those posted before it. Any thread. Tasks that have not run by the
+  /// end of stop() are dropped there, and those posted later when the loop is destroyed.
   void post(Task task);
   bool on_loop_thread() const noexcept;
 
   // Loop thread only:
 
-  /// Runs what has been posted so far, now instead of on the next turn: for a handler whose input must not
-  /// overtake what other threads had posted before it was sent. Does nothing within a posted task.
+  /// Runs what other threads have posted so far, now instead of on the next turn: for a handler whose input
+  /// must not overtake what they had posted before it was sent. What the loop's own thread has posted still
+  /// waits for the next turn, which it may rely on. Does nothing within a posted task.
   void run_posted();
 
   /// Runs `task` once at `when`. Adding or cancelling among n timers costs O(log n).

@@ -35,6 +35,8 @@ Reader::Reader(EventLoop& loop, const NodeConfig& config, Peers& peers, ClaimBoo
 Reader::~Reader() = default;
 
 void Reader::start(const GetPtr& get) {
+  // Its caller found the node open just before it was closed.
+  if (closing_) return fail(get, *closing_);
   running_.insert(get);
   arm_deadline(get);
   connect_next(get);
@@ -42,6 +44,7 @@ void Reader::start(const GetPtr& get) {
 
 void Reader::arm_deadline(const GetPtr& get) {
   if (get->stage == GetStage::done || get->deadline_timer != 0) return;
+  if (closing_) return fail(get, *closing_);
   running_.insert(get);
   get->deadline_timer = loop_.call_at(get->options.deadline, [this, get] {
     get->deadline_timer = 0;
@@ -69,6 +72,10 @@ Status Reader::on_grant(const NodeId& lender, wire::Grant grant) {
   running_.insert(get);
   get->grant = std::move(grant);
   get->stage = GetStage::granted;  // granted: from here on a failure gives the lease back
+  if (closing_) {
+    fail(get, *closing_);
+    return {};
+  }
   Result<DecodedHeader> decoded = decode_header(get->grant.header);
   std::uint64_t packed = 0;
   if (decoded.ok()) {
@@ -383,6 +390,7 @@ void Reader::forget_if_settled() {
 }
 
 void Reader::close(const Error& error, std::function<void()> settled) {
+  closing_ = error;
   all_settled_ = std::move(settled);
   const std::set<GetPtr> running = running_;
   for (const GetPtr& get : running) fail(get, error);

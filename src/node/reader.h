@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -128,6 +129,7 @@ class Reader {
   std::set<NodeId> reconnecting_;  // lenders that are dialled for the sake of last words
   std::shared_ptr<std::atomic<std::uint64_t>> views_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::function<void()> all_settled_;
+  std::optional<Error> closing_;  // what gets that come after close() end with
 
   // What is counted for each transport, looked up once.
   struct GetMetrics {

@@ -111,6 +111,7 @@ void Reader::claim_at(const NodeId& lender, const GetPtr& get) {
 
 void Reader::on_claim_unsent(const GetPtr& get) {
   if (get->stage != GetStage::claiming) return;
+  if (closing_) return fail(get, *closing_);
   running_.insert(get);
   reconnect(get);
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -193,6 +194,53 @@ TEST(EventLoop, AWatchSeesWhatCanBeReadUntilItIsDestroyed) {
   on_loop(loop, [] {});  // a second call would set the promise again and throw
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+TEST(EventLoop, AHandlerCanRunWhatOthersHadPostedButNotItsOwn) {
+  EventLoop loop("test-loop");
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  std::unique_ptr<FdWatch> watch;
+  std::vector<std::string> seen;
+  std::promise<void> own_ran;
+  on_loop(loop, [&] {
+    watch = loop.watch(
+        ends[0],
+        [&] {
+          char byte = 0;
+          EXPECT_EQ(::read(ends[0], &byte, 1), 1);
+          loop.post([&] {
+            seen.emplace_back("own");
+            own_ran.set_value();
+          });
+          std::thread other([&] { loop.post([&] { seen.emplace_back("other's"); }); });
+          other.join();
+          loop.run_posted();
+          seen.emplace_back("handler");
+        },
+        [] {});
+  });
+  ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  ASSERT_EQ(own_ran.get_future().wait_for(kGuard), std::future_status::ready);
+  on_loop(loop, [&] {
+    EXPECT_EQ(seen, (std::vector<std::string>{"other's", "handler", "own"}));
+    watch.reset();
+  });
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(EventLoop, StopDropsWhatHasNotRun) {
+  EventLoop loop("test-loop");
+  std::atomic<int> destroyed{0};
+  std::promise<void> stopping;
+  loop.post([&] { stopping.get_future().wait(); });
+  loop.post([token = Token(destroyed)] {});
+  std::thread stopper([&] { loop.stop(); });
+  // Which of the two comes first does not matter: the token goes by the end of stop() either way.
+  stopping.set_value();
+  stopper.join();
+  EXPECT_EQ(destroyed, 1);
 }
 
 }  // namespace
