@@ -2,14 +2,12 @@
 // a single Asio timer, so that thousands of deadlines cost one kernel timer.
 #include "base/event_loop.h"
 
-#include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
 #include <cerrno>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <pthread.h>
@@ -173,10 +171,10 @@ struct EventLoop::State {
     if (running_batch) return;  // the tasks of the batch come first, in their order
     {
       const std::lock_guard lock(inbox_mutex);
-      const auto kept = std::stable_partition(inbox.begin(), inbox.end(),
-                                              [](const Posted& posted) { return !posted.by_loop; });
-      batch.assign(std::make_move_iterator(inbox.begin()), std::make_move_iterator(kept));
-      inbox.erase(inbox.begin(), kept);
+      for (Posted& posted : inbox) {
+        if (!posted.by_loop) batch.push_back(std::move(posted));
+      }
+      std::erase_if(inbox, [](const Posted& posted) { return !posted.by_loop; });
     }
     run_batch();
   }
