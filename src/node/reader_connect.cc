@@ -12,6 +12,9 @@ namespace {
 constexpr std::chrono::milliseconds kFirstRetry{20};
 constexpr std::chrono::milliseconds kLongestRetry{500};
 
+// The end of one connection and the welcome on another were sent together, and arrive in any order.
+constexpr std::chrono::milliseconds kSuccessorGrace{100};
+
 // Failures that trying again cannot change.
 bool is_final(ErrorKind kind) {
   return kind != ErrorKind::unreachable && kind != ErrorKind::deadline_exceeded &&
@@ -179,9 +182,9 @@ void Reader::on_peer_away(const NodeId& peer) {
       reconnect(entry.get);
       continue;
     }
-    // Not at once: a session that gives way to another with the same peer (both had dialled) ends before the
-    // other is up, within one turn of the loop, and that one repeats the claim.
-    loop_.post([this, get = entry.get] {
+    // Not at once: a session that gives way to another with the same peer (both had dialled) may end before
+    // the other is up, and that one repeats the claim.
+    loop_.call_at(Deadline::in(kSuccessorGrace), [this, get = entry.get] {
       const Peer* known = peers_.find(get->peer);
       const bool open = get->stage == GetStage::claiming || get->stage == GetStage::granted;
       if (!open || (known != nullptr && known->session)) return;
