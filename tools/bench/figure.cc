@@ -3,6 +3,8 @@
 
 #include <cstdio>
 
+#include "bench/stats.h"
+
 namespace stagewire::tools {
 
 namespace {
@@ -14,6 +16,7 @@ std::string number_text(double value) {
 }
 
 std::string with_unit(double value, const std::string& unit) {
+  if (unit == "s" && value < 1) return time_text(value);
   return number_text(value) + (unit.empty() ? "" : " " + unit);
 }
 
