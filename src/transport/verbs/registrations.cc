@@ -61,8 +61,8 @@ ReadRegistrations::~ReadRegistrations() {
 
 // --- Long-lived ones.
 
-Registrations::Registrations(LoopPost post, std::shared_ptr<Logger> log)
-    : post_(std::move(post)), log_(std::move(log)) {}
+Registrations::Registrations(LoopPost post, std::shared_ptr<Logger> log, std::function<void()> failed)
+    : post_(std::move(post)), log_(std::move(log)), failed_(std::move(failed)) {}
 
 Registrations::~Registrations() = default;
 
@@ -121,7 +121,8 @@ void Registrations::add_receive_pool(const std::shared_ptr<Pool>& pool) {
 
 void Registrations::start(std::uint32_t memory, bool exported) {
   if (!device_) return;
-  const Entry& entry = table(exported)[memory];
+  Entry& entry = table(exported)[memory];
+  entry.registering = true;
   // The adapter writes to receive pools alone, which are writable; of what is exported it may only read.
   auto* base = const_cast<std::byte*>(entry.memory.base);
   device_->helper().post("registering " + entry.memory.name,
@@ -146,14 +147,26 @@ void Registrations::finished(std::uint32_t memory, bool exported, const std::sha
     return;
   }
   Entry& entry = found->second;
+  entry.registering = false;
+  const bool failed_before = entry.outcome.has_value();
+  if (failed_before && outcome.ok()) log_->warn("verbs: " + entry.memory.name + " is registered now");
   if (!outcome.ok()) {
-    log_->error(outcome.error().to_string());
+    log_->log(failed_before ? LogLevel::debug : LogLevel::error, outcome.error().to_string());
+    failed_();
   } else if (!exported) {
     entry.local =
         local_memory(reinterpret_cast<std::uintptr_t>(entry.memory.base), entry.memory.size, *outcome);
   }
   entry.outcome.emplace(std::move(outcome));
   for (const KeyReady& ready : std::exchange(entry.waiting, {})) ready(key_of(memory, entry));
+}
+
+void Registrations::retry() {
+  for (const bool exported : {true, false}) {
+    for (const auto& [id, entry] : table(exported)) {
+      if (entry.outcome && !entry.outcome->ok() && !entry.registering) start(id, exported);
+    }
+  }
 }
 
 Result<verbs_wire::Key> Registrations::key_of(std::uint32_t memory, const Entry& entry) const {

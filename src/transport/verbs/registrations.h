@@ -48,7 +48,8 @@ class Registrations {
  public:
   using KeyReady = std::function<void(const Result<verbs_wire::Key>&)>;
 
-  Registrations(LoopPost post, std::shared_ptr<Logger> log);
+  /// `failed` runs whenever a registration fails: retry() may do better later.
+  Registrations(LoopPost post, std::shared_ptr<Logger> log, std::function<void()> failed);
   ~Registrations();
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
@@ -61,6 +62,8 @@ class Registrations {
   /// Ends a memory's export: deregistered in the background, after which the adapter refuses reads of it, and
   /// `until` and the memory's own hold are let go.
   void remove_exported(std::uint32_t memory, std::shared_ptr<const void> until);
+  /// Begins again what failed. Until the outcome is known the old one stands.
+  void retry();
   /// Runs `ready` once the outcome of the registration is known, maybe at once. Errors: not_viable (no such
   /// memory, no device), and what registering gave.
   void when_key_ready(std::uint32_t memory, KeyReady ready);
@@ -80,6 +83,7 @@ class Registrations {
     std::optional<Result<Registration>> outcome;  // empty: registering, or no device
     std::vector<LocalMemory> local;
     std::vector<KeyReady> waiting;
+    bool registering = false;  // with the present device
   };
   void start(std::uint32_t memory, bool exported);
   void finished(std::uint32_t memory, bool exported, const std::shared_ptr<VerbsDevice>& device,
@@ -92,6 +96,7 @@ class Registrations {
 
   const LoopPost post_;
   const std::shared_ptr<Logger> log_;
+  const std::function<void()> failed_;
   std::shared_ptr<VerbsDevice> device_;
   std::map<std::uint32_t, Entry> exported_;  // by memory id
   std::map<std::uint32_t, Entry> received_;  // by a number of our own

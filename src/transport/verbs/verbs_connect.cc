@@ -257,6 +257,22 @@ void VerbsLink::destroy(Pairs pairs) {
                         [pairs = std::make_shared<Pairs>(std::move(pairs))] { pairs->clear(); });
 }
 
+Status VerbsLink::on_renewed(const verbs_wire::Renewed& message) {
+  peer_ = {.usable = true, .port = message.port};
+  if (pending_) end_pending();  // the peer's end of it, if it was made, went with the old device
+  for (auto& [id, memory] : memories_) {
+    memory.keys = nullptr;
+    memory.problem.reset();
+  }
+  if (reads_) reads_->drain_all();
+  host_.loop.cancel(std::exchange(retry_timer_, 0));
+  retry_delay_ = host_.options.retry_first;
+  const bool was_used = std::exchange(state_, State::idle) != State::idle;
+  if (was_used || (!memories_.empty() && !channel_.same_host())) connect_missing();
+  channel_.viability_changed();
+  return {};
+}
+
 // --- Keys.
 
 void VerbsLink::request_keys() {

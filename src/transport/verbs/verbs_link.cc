@@ -196,6 +196,7 @@ Status VerbsLink::on_message(std::string_view message) {
     Status operator()(verbs_wire::Keys& m) const { return link.on_keys(m); }
     Status operator()(verbs_wire::Key& m) const { return link.on_key(std::move(m)); }
     Status operator()(verbs_wire::NoKey& m) const { return link.on_no_key(m); }
+    Status operator()(verbs_wire::Renewed& m) const { return link.on_renewed(m); }
   };
   return std::visit(Visitor{*this}, decoded);
 }
@@ -345,6 +346,7 @@ void VerbsLink::close(std::function<void()> closed) {
 
 void VerbsLink::on_device() {
   make_reads();
+  channel_.send(verbs_wire::encode(verbs_wire::Renewed{host_.device->port()}));
   state_ = State::idle;
   retry_delay_ = host_.options.retry_first;
   if (!memories_.empty()) connect_missing();

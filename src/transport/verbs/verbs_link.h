@@ -126,6 +126,7 @@ class VerbsLink final : public Link {
   static void destroy(Pairs pairs);
   Status on_key(verbs_wire::Key message);
   Status on_no_key(const verbs_wire::NoKey& message);
+  Status on_renewed(const verbs_wire::Renewed& message);
 
   // Lender (verbs_lender.cc).
   Status on_connect(const verbs_wire::Connect& message);
@@ -135,7 +136,7 @@ class VerbsLink final : public Link {
 
   VerbsHost& host_;
   LinkChannel& channel_;
-  const verbs_wire::Hello peer_;
+  verbs_wire::Hello peer_;
   const std::shared_ptr<ReadTable> table_ = std::make_shared<ReadTable>();
   std::shared_ptr<VerbsReads> reads_;  // of the present device; null without one
   std::unordered_map<std::uint32_t, Memory> memories_;

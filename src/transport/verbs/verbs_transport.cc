@@ -36,6 +36,11 @@ Status check_options(const VerbsOptions& options) {
   return check_bounds("mr_piece", options.mr_piece, 4096, 1ULL << 44U);
 }
 
+std::string without_prefix(const std::string& why) {
+  constexpr std::string_view kPrefix = "not viable, because ";
+  return why.starts_with(kPrefix) ? why.substr(kPrefix.size()) : why;
+}
+
 std::string describe(const DeviceChoice& choice) {
   std::string text = choice.device + " port " + std::to_string(choice.port);
   if (choice.link_layer == IBV_LINK_LAYER_ETHERNET) {
@@ -79,7 +84,7 @@ VerbsTransport::VerbsTransport(const VerbsOptions& options, EventLoop& loop, Loo
             .registrations = nullptr,
             .links = {}},
       reopen_delay_(options.retry_first) {
-  host_.registrations = std::make_unique<Registrations>(host_.post, host_.log);
+  host_.registrations = std::make_unique<Registrations>(host_.post, host_.log, [this] { arm_register(); });
 }
 
 VerbsTransport::~VerbsTransport() {
@@ -117,13 +122,17 @@ VerbsTransport::Opened VerbsTransport::open_device() {
 void VerbsTransport::adopt(Opened opened) {
   decision_ = std::move(opened.decision);
   if (opened.error) {
-    if (retired_.empty() && !host_.device) {
-      not_viable_ = opened.error->message();
-      if (!not_viable_.starts_with("not viable")) not_viable_ = "not viable, because " + not_viable_;
+    const std::string why = without_prefix(opened.error->message());
+    if (decision_.considered.empty()) {
+      not_viable_ = "not viable, because " + why;
+    } else {
+      // There are adapters, and what keeps them from being used may pass: a port that is down, an address to
+      // come.
+      host_.problem = why;
+      arm_reopen();
     }
     return;
   }
-  not_viable_.clear();
   host_.device = std::move(opened.device);
   opening_ = opened.number;
   reopen_delay_ = host_.options.retry_first;
@@ -136,7 +145,7 @@ void VerbsTransport::adopt(Opened opened) {
 Viability VerbsTransport::viability() const {
   if (!not_viable_.empty()) return {false, not_viable_};
   // A device that is away for a while is the links' matter: sessions made now shall have it when it is back.
-  if (!host_.problem.empty()) return {true, "at the moment not: " + host_.problem};
+  if (!host_.problem.empty()) return {true, "but not at the moment, because " + host_.problem};
   return {true, describe(host_.device->choice()) + ", " + std::to_string(host_.options.queue_pairs) +
                     " queue pairs per peer"};
 }
@@ -147,13 +156,9 @@ std::string VerbsTransport::explain() const {
 
 std::string VerbsTransport::hello() const {
   verbs_wire::Hello hello;
-  if (not_viable_.empty() && decision_.choice) {
-    hello.usable = true;
-    hello.port.link_layer = decision_.choice->link_layer;
-    hello.port.lid = decision_.choice->lid;
-    hello.port.gid = decision_.choice->gid;
-    if (host_.device) hello.port = host_.device->port();
-  }
+  // Without a device now the links tell their peers when there is one.
+  hello.usable = host_.device != nullptr;
+  if (hello.usable) hello.port = host_.device->port();
   return verbs_wire::encode(hello);
 }
 
@@ -257,11 +262,20 @@ void VerbsTransport::reopen() {
       if (!alive.lock()) return;
       if (opened->error) {
         host_.log->debug("verbs: " + opened->error->to_string());
+        decision_ = std::move(opened->decision);
         return arm_reopen();
       }
       adopt(std::move(*opened));
-      host_.log->warn("verbs works again: " + describe(host_.device->choice()));
+      host_.log->warn("verbs can be used now: " + describe(host_.device->choice()));
     });
+  });
+}
+
+void VerbsTransport::arm_register() {
+  if (register_timer_ != 0) return;
+  register_timer_ = host_.loop.call_at(Deadline::in(host_.options.retry_last), [this] {
+    register_timer_ = 0;
+    host_.registrations->retry();
   });
 }
 
@@ -287,6 +301,7 @@ void VerbsTransport::close() {
   opener_.stop();
   host_.loop.cancel(std::exchange(reopen_timer_, 0));
   host_.loop.cancel(std::exchange(retire_timer_, 0));
+  host_.loop.cancel(std::exchange(register_timer_, 0));
   if (host_.device) host_.device->close();
   for (const auto& device : retired_) device->close();
 }

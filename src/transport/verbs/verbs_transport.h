@@ -35,7 +35,7 @@ struct VerbsHost {
   std::shared_ptr<Logger> log;
   std::shared_ptr<VerbsCounters> counters;
   std::shared_ptr<VerbsDevice> device;  ///< null while there is none
-  std::string problem;                  ///< why it cannot be used now; empty: it can
+  std::string problem;                  ///< why there is none, or it cannot be used now; empty: it can
   std::unique_ptr<Registrations> registrations;
   std::set<VerbsLink*> links;
 };
@@ -84,18 +84,20 @@ class VerbsTransport final : public Transport {
   void lose_device(const std::string& why);
   void arm_reopen();
   void reopen();
+  void arm_register();
   void retire_when_quiet();
 
   VerbsHost host_;
   std::shared_ptr<VerbsApi> api_;
   DeviceDecision decision_;
-  std::string not_viable_;  // why there never was a device; empty: there was one
+  std::string not_viable_;  // why there will be no device; empty: there is one, or it is looked for
   std::atomic<std::uint64_t> next_opening_{1};
   std::uint64_t opening_ = 0;  // of the device in use
   std::vector<std::shared_ptr<VerbsDevice>> retired_;
   std::chrono::milliseconds reopen_delay_;
   EventLoop::TimerId reopen_timer_ = 0;
   EventLoop::TimerId retire_timer_ = 0;
+  EventLoop::TimerId register_timer_ = 0;
   bool closed_ = false;
   Worker opener_{"sw-verbs-open"};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -14,7 +14,7 @@ namespace stagewire::verbs_wire {
 namespace {
 
 constexpr std::uint8_t kVersion = 1;
-enum Type : std::uint8_t { connect = 1, connected, refused, drop, keys, key, no_key };
+enum Type : std::uint8_t { connect = 1, connected, refused, drop, keys, key, no_key, renewed };
 
 Error bad(const std::string& what) {
   return Error(ErrorKind::protocol, "verbs message: " + what);
@@ -198,6 +198,11 @@ Result<Message> take_body(Type type, Cursor& in) {
       message.text = in.take_text();
       return Message(std::move(message));
     }
+    case Type::renewed: {
+      Renewed message;
+      STAGEWIRE_ASSIGN(message.port, take_port(in));
+      return Message(message);
+    }
   }
   return bad("unknown type " + std::to_string(type));
 }
@@ -234,6 +239,10 @@ struct Encoder {
     begin(Type::no_key);
     bytes::put(out, m.memory);
     put_error(out, m.kind, m.text);
+  }
+  void operator()(const Renewed& m) const {
+    begin(Type::renewed);
+    put_port(out, m.port);
   }
   void begin(Type type) const { bytes::put(out, static_cast<std::uint8_t>(type)); }
   template <typename M>

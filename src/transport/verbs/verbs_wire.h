@@ -11,8 +11,8 @@
 //   keys       u8 5  u16 count  count × u32 memory              reader → lender
 //   key        u8 6  u32 memory  u64 address  u64 size  u64 piece  u16 count  count × u32 rkey
 //   no_key     u8 7  u32 memory  u8 kind  text                  lender → reader
-//   queues     u8 count  count × (u32 qpn  u32 psn)
-//   text       u16 length  bytes
+//   renewed    u8 8  port                                        either way: the sender of it has a device
+//   (again) queues     u8 count  count × (u32 qpn  u32 psn) text       u16 length  bytes
 #pragma once
 
 #include <array>
@@ -91,7 +91,13 @@ struct NoKey {
   std::string text;
   friend bool operator==(const NoKey&, const NoKey&) = default;
 };
-using Message = std::variant<Connect, Connected, Refused, Drop, Keys, Key, NoKey>;
+/// A device was opened after the hello was said: for the first time, or again. What was connected to the one
+/// before leads nowhere, and its keys open nothing.
+struct Renewed {
+  Port port;
+  friend bool operator==(const Renewed&, const Renewed&) = default;
+};
+using Message = std::variant<Connect, Connected, Refused, Drop, Keys, Key, NoKey, Renewed>;
 
 std::string encode(const Hello& hello);
 /// Errors: protocol, version_mismatch.

@@ -177,9 +177,51 @@ TEST_F(VerbsFailure, AnAddressThatChangesIsFollowed) {
   EXPECT_EQ(kind_name(harness_->read_now(request(1 << 20))), "ok");
 }
 
+TEST_F(VerbsFailure, APortThatComesUpAfterTheStartIsUsedFromThenOn) {
+  for (const std::string late : {"fake0", "fake1"}) {
+    fake_->set_port_state(late, IBV_PORT_DOWN);
+    make();
+    EXPECT_FALSE(harness_->viability().viable) << late;
+    EXPECT_EQ(kind_name(read_own(100)), "not_viable") << late;
+    fake_->set_port_state(late, IBV_PORT_ACTIVE);
+    ASSERT_TRUE(harness_->wait_viable(true)) << late;
+    EXPECT_EQ(kind_name(read_own(1 << 20)), "ok") << late;
+    harness_.reset();
+  }
+}
+
+TEST_F(VerbsFailure, ATransportWhosePortIsDownSaysThatItLooksAgain) {
+  fake_->set_port_state("fake0", IBV_PORT_DOWN);
+  make();
+  Viability viability;
+  std::string table;
+  run_on(harness_->loop(), [&] {
+    viability = harness_->reader_transport().viability();
+    table = harness_->reader_transport().explain();
+  });
+  EXPECT_TRUE(viability.viable);
+  EXPECT_EQ(viability.reason.find("but not at the moment, because "), 0U) << viability.reason;
+  EXPECT_NE(viability.reason.find("down"), std::string::npos) << viability.reason;
+  EXPECT_NE(table.find("fake0 port 1"), std::string::npos) << table;
+}
+
+// A sender whose adapter was replaced says so: the next read does not have to fail first.
+TEST_F(VerbsFailure, AReaderLearnsThatTheSendersAdapterWasReplaced) {
+  start();
+  const std::uint64_t before = metric("stagewire_verbs_connections_total");
+  fake_->raise_event("fake1", IBV_EVENT_DEVICE_FATAL);
+  const Deadline deadline = Deadline::in(kHangGuard);
+  while (metric("stagewire_verbs_connections_total") == before && !deadline.passed())
+    std::this_thread::yield();
+  ASSERT_TRUE(harness_->wait_viable(true));
+  EXPECT_EQ(kind_name(harness_->read_now(request(1 << 20))), "ok");
+  EXPECT_TRUE(same(1 << 20));
+}
+
 // --- Memory.
 
 TEST_F(VerbsFailure, ASenderThatCannotRegisterSaysSo) {
+  setup_.writer.retry_last = setup_.reader.retry_first = std::chrono::minutes(10);
   fake_->fail_registrations(ENOMEM, 1);
   make();
   ASSERT_TRUE(harness_->wait_viable(false));
@@ -187,6 +229,14 @@ TEST_F(VerbsFailure, ASenderThatCannotRegisterSaysSo) {
   EXPECT_NE(reason.find("no key for its memory 7"), std::string::npos) << reason;
   EXPECT_NE(reason.find("8 MiB"), std::string::npos) << reason;
   EXPECT_EQ(kind_name(read_own(10)), "io");
+}
+
+TEST_F(VerbsFailure, WhatCouldNotBeRegisteredIsTriedAgain) {
+  fake_->fail_registrations(ENOMEM, 3);
+  make();
+  ASSERT_TRUE(harness_->wait_viable(false));
+  ASSERT_TRUE(harness_->wait_viable(true));
+  EXPECT_EQ(kind_name(read_own(1 << 20)), "ok");
 }
 
 TEST_F(VerbsFailure, ADestinationThatCannotBeRegisteredIsAnError) {

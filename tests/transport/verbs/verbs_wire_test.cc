@@ -41,7 +41,8 @@ std::vector<Message> examples() {
           Drop{4, 0x17},
           Keys{{1, 0xFFFFFFFF}},
           Key{7, 0x7f0000001000, 10000, 4096, {1, 2, 3}},
-          NoKey{8, ErrorKind::io, "no memory"}};
+          NoKey{8, ErrorKind::io, "no memory"},
+          Renewed{some_port()}};
 }
 
 TEST(VerbsWire, GoldenBytes) {
@@ -69,7 +70,8 @@ TEST(VerbsWire, GoldenBytes) {
       "0708000000"
       "17"
       "0900"
-      "6e6f206d656d6f7279"};
+      "6e6f206d656d6f7279",
+      "08" + kPortHex};
   const std::vector<Message> messages = examples();
   ASSERT_EQ(messages.size(), expected.size());
   for (std::size_t i = 0; i < messages.size(); ++i) EXPECT_EQ(hex(encode(messages[i])), expected[i]) << i;
