@@ -18,8 +18,6 @@ namespace stagewire {
 
 namespace {
 
-// DESIGN: an acknowledgement that finds no frame to ride on leaves by itself within 1 ms.
-constexpr std::chrono::milliseconds kLazyFlush{1};
 constexpr std::uint32_t kPublishPoolId = 1;
 constexpr std::uint32_t kReceivePoolId = 2;
 constexpr std::uint32_t kFirstRegionId = 16;
@@ -357,8 +355,7 @@ void NodeCore::send(const NodeId& reader, wire::Frame frame) {
 
 void NodeCore::send_lazily(const NodeId& reader, wire::Frame frame) {
   if (reader == id_) return send(reader, std::move(frame));
-  if (const auto session = sessions_->find(reader); session && session->send_lazily(frame))
-    flush_soon(reader);
+  if (const auto session = sessions_->find(reader)) session->send_lazily(frame);
 }
 
 void NodeCore::send_to_lender(const NodeId& lender, wire::Frame frame) {
@@ -371,16 +368,7 @@ void NodeCore::send_to_lender(const NodeId& lender, wire::Frame frame) {
 
 void NodeCore::send_to_lender_lazily(const NodeId& lender, wire::Frame frame) {
   if (lender == id_) return send_to_lender(lender, std::move(frame));
-  if (const auto session = sessions_->find(lender); session && session->send_lazily(frame))
-    flush_soon(lender);
-}
-
-void NodeCore::flush_soon(const NodeId& peer) {
-  if (!flush_pending_.insert(peer).second) return;
-  loop_.call_at(Deadline::in(kLazyFlush), [this, peer] {
-    flush_pending_.erase(peer);
-    if (const auto session = sessions_->find(peer)) session->flush();
-  });
+  if (const auto session = sessions_->find(lender)) session->send_lazily(frame);
 }
 
 void NodeCore::connect(const std::string& address, Sessions::Connected connected) {

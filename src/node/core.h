@@ -138,7 +138,6 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   BegunGet begin_get(const Source& source, GetOptions options, bool flush);
   void dispatch_to_lender(const NodeId& reader, const wire::Frame& frame);
   Status dispatch_to_reader(const NodeId& lender, wire::Frame frame);
-  void flush_soon(const NodeId& peer);
   void arm_lender_timer();
   void refresh_gauges(const NodeStats& stats);
   /// By the reader's name.
@@ -190,7 +189,6 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   std::unique_ptr<Sessions> sessions_;
   EventLoop::TimerId lender_timer_ = 0;
   Time lender_timer_at_{0};
-  std::set<NodeId> flush_pending_;
   std::set<NodeId> mapped_by_;  // readers that may have this node's memory mapped when it closes
 };
 

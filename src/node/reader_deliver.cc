@@ -198,11 +198,12 @@ void Reader::succeed(const GetPtr& get, Payload payload, bool view) {
   get->buffer.reset();
   const NodeId lender = get->peer;
   const wire::Consumed consumed{.claim = get->claim, .lease = get->grant.lease};
-  // The outcome first: the caller is what everything here is for, the lender can wait a moment.
-  finish(get, std::move(got));
-  if (view) return;  // the view's release says consumed
+  if (view) return finish(get, std::move(got));  // the view's release says consumed
+  // Queued before the caller knows: its next claim leaves at once and takes this along, where both would be a packet
+  // each.
   book_.close_with(lender, consumed.claim, consumed);
   output_.send_to_lender_lazily(lender, consumed);
+  finish(get, std::move(got));
   see_to_last_words(lender);
 }
 

@@ -67,7 +67,12 @@ void Connection::detach() {
 void Connection::close() {
   if (closed_) return;
   closed_ = true;
-  flush();
+  loop_.cancel(std::exchange(lazy_timer_, 0));
+  {
+    // Also in the middle of a batch: what is queued is sent now or never.
+    const std::lock_guard lock(send_mutex_);
+    flush_locked();
+  }
   watch_.reset();
   const std::lock_guard lock(send_mutex_);
   broken_ = true;
@@ -125,21 +130,42 @@ Status Connection::enqueue(const wire::Frame& frame, int descriptor) {
 Status Connection::send(const wire::Frame& frame, int descriptor) {
   const std::lock_guard lock(send_mutex_);
   STAGEWIRE_TRY(enqueue(frame, descriptor));
-  urgent_ = true;
-  flush_locked();
+  flush_unless_held();
   return {};
 }
 
-bool Connection::send_lazily(const wire::Frame& frame) {
-  const std::lock_guard lock(send_mutex_);
-  if (!enqueue(frame, -1).ok()) return false;
-  return !std::exchange(lazy_pending_, true);
+void Connection::send_lazily(const wire::Frame& frame) {
+  const bool on_loop = loop_.on_loop_thread();
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (!enqueue(frame, -1).ok() || !on_loop) return;
+    lazy_pending_ = true;
+    if (held_) return;
+  }
+  see_to_lazy_frames();
+}
+
+// A timer that finds everything sent costs less than moving it with each frame.
+void Connection::see_to_lazy_frames() {
+  if (lazy_timer_ != 0 || closed_) return;
+  lazy_timer_ = loop_.call_at(Deadline::in(kLazyFlush), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->lazy_timer_ = 0;
+    self->flush();
+  });
 }
 
 void Connection::flush() {
   const std::lock_guard lock(send_mutex_);
+  flush_unless_held();
+}
+
+// A caller's frame must not wait for the loop to come to the end of its turn: on one CPU that is a switch
+// between the threads, and the caller is who everything here is for.
+void Connection::flush_unless_held() {
   urgent_ = true;
-  flush_locked();
+  if (!held_ || !loop_.on_loop_thread()) flush_locked();
 }
 
 void Connection::hold() {
@@ -148,13 +174,17 @@ void Connection::hold() {
 }
 
 void Connection::release_hold() {
-  const std::lock_guard lock(send_mutex_);
-  held_ = false;
-  if (urgent_) flush_locked();
+  {
+    const std::lock_guard lock(send_mutex_);
+    held_ = false;
+    if (urgent_) flush_locked();
+    if (!lazy_pending_) return;
+  }
+  see_to_lazy_frames();
 }
 
 void Connection::flush_locked() {
-  if (held_ || waiting_for_writable_ || broken_) return;
+  if (waiting_for_writable_ || broken_) return;
   lazy_pending_ = false;
   urgent_ = false;
   while (!queue_.empty()) {

@@ -4,6 +4,7 @@
 // closed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -59,15 +60,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Any thread. Sends after what is queued. `descriptor` (or -1) is duplicated if it has to wait. Errors:
   /// peer_lost, internal.
   Status send(const wire::Frame& frame, int descriptor = -1);
-  /// Any thread. Queues without sending; rides with the next send() or flush(). True if nothing was queued
-  /// lazily before, that is, if the caller has to see to a flush.
-  bool send_lazily(const wire::Frame& frame);
+  /// Any thread. Queues without sending: it rides with the next send() or flush(). What the loop thread
+  /// queues leaves by itself after kLazyFlush; other threads see to a flush themselves. A frame that cannot
+  /// be queued is dropped: the connection is ending.
+  void send_lazily(const wire::Frame& frame);
   /// Any thread. Sends what is queued.
   void flush();
-  /// Loop thread. Between hold() and release_hold() sends only queue, so that the answers to a batch leave in
-  /// one call.
+  /// Loop thread. Between hold() and release_hold() what the loop thread sends is only queued, so that the
+  /// answers to a batch leave in one call. Other threads' frames don't wait for that.
   void hold();
   void release_hold();
+
+  /// DESIGN: an acknowledgement that finds no frame to ride on leaves by itself within 1 ms.
+  static constexpr std::chrono::milliseconds kLazyFlush{1};
 
   bool unix_socket() const noexcept { return options_.unix_socket; }
   /// The socket, for SO_PEERCRED and the like; valid until closed. Loop thread.
@@ -81,6 +86,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
   Status enqueue(const wire::Frame& frame, int descriptor);
   void flush_locked();
+  void flush_unless_held();
+  void see_to_lazy_frames();
   void on_readable();
   Status receive_some(bool& more);
   Status take_frames();
@@ -95,12 +102,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::deque<Chunk> queue_;
   std::size_t queued_bytes_ = 0;
   std::string scratch_;
-  bool lazy_pending_ = false;  // somebody has been told to see to a flush
+  bool lazy_pending_ = false;  // the loop thread has queued something lazily that has not left yet
   bool urgent_ = false;        // something in the queue was not sent lazily
   bool held_ = false;
   bool waiting_for_writable_ = false;
   bool broken_ = false;
 
+  EventLoop::TimerId lazy_timer_ = 0;
   std::shared_ptr<Callbacks> callbacks_;  // shared, so that an owner may replace them from within one
   std::unique_ptr<FdWatch> watch_;
   std::vector<char> buffer_;  // received bytes are [begin_, end_) of it

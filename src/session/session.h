@@ -74,7 +74,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   /// Any thread.
   Status send(const wire::Frame& frame, int descriptor = -1) { return connection_->send(frame, descriptor); }
-  bool send_lazily(const wire::Frame& frame) { return connection_->send_lazily(frame); }
+  void send_lazily(const wire::Frame& frame) { connection_->send_lazily(frame); }
   void flush() { connection_->flush(); }
   /// Loop thread: handles what the peer had sent by now. May end the session, with on_down.
   void drain() { connection_->drain(); }
