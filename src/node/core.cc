@@ -18,6 +18,8 @@ namespace stagewire {
 
 namespace {
 
+// `settled` lets a reader forget a claim and nothing else, so that it need not hurry.
+constexpr std::chrono::milliseconds kSettledFlush{50};
 constexpr std::uint32_t kPublishPoolId = 1;
 constexpr std::uint32_t kReceivePoolId = 2;
 constexpr std::uint32_t kFirstRegionId = 16;
@@ -261,7 +263,7 @@ void NodeCore::on_up(const std::shared_ptr<Session>& session) {
   reader_->on_peer_up(session->peer());
 }
 
-Status NodeCore::on_frame(Session& session, wire::Frame frame, Fd descriptor) {
+Status NodeCore::on_frame(Session& session, wire::Frame&& frame, Fd&& descriptor) {
   peers_->on_heard(session);
   if (auto* memory = std::get_if<wire::Memory>(&frame))
     return peers_->on_memory(session, std::move(*memory), std::move(descriptor));
@@ -300,7 +302,7 @@ void NodeCore::dispatch_to_lender(const NodeId& reader, const wire::Frame& frame
   arm_lender_timer();
 }
 
-Status NodeCore::dispatch_to_reader(const NodeId& lender, wire::Frame frame) {
+Status NodeCore::dispatch_to_reader(const NodeId& lender, wire::Frame&& frame) {
   if (auto* grant = std::get_if<wire::Grant>(&frame)) return reader_->on_grant(lender, std::move(*grant));
   if (const auto* refuse = std::get_if<wire::Refuse>(&frame)) {
     reader_->on_refuse(lender, *refuse);
@@ -355,7 +357,7 @@ void NodeCore::send(const NodeId& reader, wire::Frame frame) {
 
 void NodeCore::send_lazily(const NodeId& reader, wire::Frame frame) {
   if (reader == id_) return send(reader, std::move(frame));
-  if (const auto session = sessions_->find(reader)) session->send_lazily(frame);
+  if (const auto session = sessions_->find(reader)) session->send_lazily(std::move(frame), kSettledFlush);
 }
 
 void NodeCore::send_to_lender(const NodeId& lender, wire::Frame frame) {
@@ -368,7 +370,7 @@ void NodeCore::send_to_lender(const NodeId& lender, wire::Frame frame) {
 
 void NodeCore::send_to_lender_lazily(const NodeId& lender, wire::Frame frame) {
   if (lender == id_) return send_to_lender(lender, std::move(frame));
-  if (const auto session = sessions_->find(lender)) session->send_lazily(frame);
+  if (const auto session = sessions_->find(lender)) session->send_lazily(std::move(frame));
 }
 
 void NodeCore::connect(const std::string& address, Sessions::Connected connected) {

@@ -30,7 +30,8 @@ class LenderOutput {
   virtual ~LenderOutput() = default;
   /// An answer to a reader. Lost if there is no session to it: it will repeat its claim.
   virtual void send(const NodeId& reader, wire::Frame frame) = 0;
-  /// An answer that may wait up to 1 ms for another frame to ride with.
+  /// An answer that nobody waits for: it rides with another frame, or leaves by itself some milliseconds
+  /// later.
   virtual void send_lazily(const NodeId& reader, wire::Frame frame) = 0;
   /// The lease exists from now on, before its grant is sent; the transports may pin its ranges.
   virtual void on_lease(LeaseId lease, const NodeId& reader, const Publication& publication) = 0;

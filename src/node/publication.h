@@ -9,8 +9,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <stagewire/base/node_id.h>
@@ -135,7 +135,7 @@ class Publication {
   PublicationState state_ = PublicationState::ready;
   EndReason reason_ = EndReason::consumed;
   std::map<LeaseId, std::string> leases_;  // lease → reader
-  std::set<std::string> consumed_;
+  std::unordered_set<std::string> consumed_;
   Time created_;
   Time ttl_left_;
   Time ttl_since_;  // since when the budget is running; meaningful in ready

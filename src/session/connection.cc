@@ -25,6 +25,16 @@ constexpr int kMostDrained = 64;
 // that rule.
 constexpr std::size_t kMaxDescriptorsPerRead = 4;
 constexpr std::size_t kMaxWaitingDescriptors = 16;
+// Frames that need not hurry are not added to every answer, but so many at a time, or when they are due.
+constexpr std::size_t kLazyBatch = 16;
+constexpr std::size_t kMostLazyFrames = 64;
+// Memory of what was sent that is kept for the next frames.
+constexpr std::size_t kMostSpare = std::size_t{16} << 10U;
+
+bool is_acknowledgement(wire::FrameType type) {
+  return type == wire::FrameType::consumed || type == wire::FrameType::release ||
+         type == wire::FrameType::settled;
+}
 
 Error lost(int error) {
   return Error(ErrorKind::peer_lost, "the connection broke: " + Error::from_errno(error, "socket").message());
@@ -71,12 +81,15 @@ void Connection::close() {
   {
     // Also in the middle of a batch: what is queued is sent now or never.
     const std::lock_guard lock(send_mutex_);
+    enqueue_lazy_frames();
     flush_locked();
   }
   watch_.reset();
   const std::lock_guard lock(send_mutex_);
   broken_ = true;
   queue_.clear();
+  lazy_.clear();
+  lazy_due_.reset();
   socket_.reset();
 }
 
@@ -101,63 +114,89 @@ void Connection::fail(Error error) {
 
 Status Connection::enqueue(const wire::Frame& frame, int descriptor) {
   if (broken_) return Error(ErrorKind::peer_lost, "the session is closed");
-  scratch_.clear();
-  const std::size_t tag_size = options_.outgoing ? wire::kTagSize : 0;
-  STAGEWIRE_TRY(wire::encode(frame, descriptor >= 0, tag_size, scratch_));
-  if (options_.outgoing) options_.outgoing->seal(scratch_);
-  if (queued_bytes_ + scratch_.size() > options_.max_queued) {
-    broken_ = true;
-    Error error(ErrorKind::peer_lost, "the peer has stopped reading: " + std::to_string(queued_bytes_) +
-                                          " bytes of control frames wait for it");
-    loop_.post([weak = weak_from_this(), error] {
-      if (const auto self = weak.lock()) self->fail(error);
-    });
-    return error;
-  }
+  Fd copy;
   if (descriptor >= 0) {
-    const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) return Error::from_errno(errno, "cannot duplicate a descriptor to pass it");
-    queue_.push_back(Chunk{.bytes = scratch_, .sent = 0, .descriptor = Fd(copy)});
-  } else if (!queue_.empty() && !queue_.back().descriptor) {
-    queue_.back().bytes += scratch_;
-  } else {
-    queue_.push_back(Chunk{.bytes = scratch_, .sent = 0, .descriptor = Fd()});
+    // Before the frame is sealed: one that is sealed and not sent would end the session.
+    copy = Fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (!copy) return Error::from_errno(errno, "cannot duplicate a descriptor to pass it");
   }
-  queued_bytes_ += scratch_.size();
-  return {};
+  const bool alone = copy || queue_.empty() || queue_.back().descriptor;
+  if (alone) queue_.push_back({.bytes = std::exchange(spare_, {}), .sent = 0, .descriptor = std::move(copy)});
+  std::string& bytes = queue_.back().bytes;
+  const std::size_t start = bytes.size();
+  const std::size_t tag_size = options_.outgoing ? wire::kTagSize : 0;
+  if (Status encoded = wire::encode(frame, descriptor >= 0, tag_size, bytes); !encoded.ok()) {
+    if (alone) queue_.pop_back();
+    return encoded;
+  }
+  if (options_.outgoing) options_.outgoing->seal(bytes, start);
+  queued_bytes_ += bytes.size() - start;
+  if (queued_bytes_ <= options_.max_queued) return {};
+  broken_ = true;
+  Error error(ErrorKind::peer_lost, "the peer has stopped reading: " + std::to_string(queued_bytes_) +
+                                        " bytes of control frames wait for it");
+  loop_.post([weak = weak_from_this(), error] {
+    if (const auto self = weak.lock()) self->fail(error);
+  });
+  return error;
 }
 
 Status Connection::send(const wire::Frame& frame, int descriptor) {
   const std::lock_guard lock(send_mutex_);
+  // Nothing is read after a goodbye.
+  if (std::holds_alternative<wire::Goodbye>(frame)) enqueue_lazy_frames();
   STAGEWIRE_TRY(enqueue(frame, descriptor));
   flush_unless_held();
   return {};
 }
 
-void Connection::send_lazily(const wire::Frame& frame) {
-  const bool on_loop = loop_.on_loop_thread();
+void Connection::send_lazily(wire::Frame frame, std::chrono::milliseconds within) {
+  std::optional<Deadline> due;
+  if (loop_.on_loop_thread()) due = Deadline::in(within);
   {
     const std::lock_guard lock(send_mutex_);
-    if (!enqueue(frame, -1).ok() || !on_loop) return;
-    lazy_pending_ = true;
-    if (held_) return;
+    if (broken_) return;
+    lazy_.push_back(std::move(frame));
+    // Then they count as bytes that wait for a peer that does not read.
+    if (lazy_.size() >= kMostLazyFrames) enqueue_lazy_frames();
+    if (due) lazy_due_ = lazy_due_ ? lazy_due_->earlier(*due) : *due;
+    if (held_ || !due) return;
   }
-  see_to_lazy_frames();
+  see_to_lazy_frames(*due);
 }
 
-// A timer that finds everything sent costs less than moving it with each frame.
-void Connection::see_to_lazy_frames() {
-  if (lazy_timer_ != 0 || closed_) return;
-  lazy_timer_ = loop_.call_at(Deadline::in(kLazyFlush), [weak = weak_from_this()] {
+void Connection::enqueue_lazy_frames() {
+  // One that cannot be queued is lost with the connection, which is ending then.
+  for (const wire::Frame& frame : lazy_) static_cast<void>(enqueue(frame, -1));
+  lazy_.clear();
+  lazy_due_.reset();
+}
+
+void Connection::see_to_lazy_frames(Deadline due) {
+  // A timer that finds everything sent costs less than moving it with each frame.
+  if (closed_ || (lazy_timer_ != 0 && lazy_timer_due_.at() <= due.at())) return;
+  loop_.cancel(lazy_timer_);
+  lazy_timer_due_ = due;
+  lazy_timer_ = loop_.call_at(due, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     self->lazy_timer_ = 0;
-    self->flush();
+    std::optional<Deadline> next;
+    {
+      const std::lock_guard lock(self->send_mutex_);
+      if (self->lazy_due_ && self->lazy_due_->passed()) {
+        self->enqueue_lazy_frames();
+        self->flush_unless_held();
+      }
+      next = self->lazy_due_;
+    }
+    if (next) self->see_to_lazy_frames(*next);
   });
 }
 
 void Connection::flush() {
   const std::lock_guard lock(send_mutex_);
+  enqueue_lazy_frames();
   flush_unless_held();
 }
 
@@ -174,37 +213,51 @@ void Connection::hold() {
 }
 
 void Connection::release_hold() {
+  std::optional<Deadline> due;
   {
     const std::lock_guard lock(send_mutex_);
     held_ = false;
     if (urgent_) flush_locked();
-    if (!lazy_pending_) return;
+    due = lazy_due_;
   }
-  see_to_lazy_frames();
+  if (due) see_to_lazy_frames(*due);
+}
+
+// What somebody waits for does not wait for the handling of acknowledgements, which ride after it.
+void Connection::flush_answers() {
+  const std::lock_guard lock(send_mutex_);
+  if (urgent_) flush_locked();
+}
+
+ssize_t Connection::send_rest(const Chunk& chunk) const {
+  constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  iovec piece{.iov_base = const_cast<char*>(chunk.bytes.data()) + chunk.sent,
+              .iov_len = chunk.bytes.size() - chunk.sent};
+  if (!chunk.descriptor || chunk.sent != 0)
+    return ::send(socket_.get(), piece.iov_base, piece.iov_len, kFlags);
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = chunk.descriptor.get();
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  return ::sendmsg(socket_.get(), &message, kFlags);
 }
 
 void Connection::flush_locked() {
   if (waiting_for_writable_ || broken_) return;
-  lazy_pending_ = false;
+  const bool hurry = lazy_due_ && lazy_due_->left() <= kLazyFlush;
+  if (hurry || lazy_.size() >= kLazyBatch) enqueue_lazy_frames();
   urgent_ = false;
   while (!queue_.empty()) {
     Chunk& chunk = queue_.front();
-    iovec piece{.iov_base = chunk.bytes.data() + chunk.sent, .iov_len = chunk.bytes.size() - chunk.sent};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    if (chunk.descriptor && chunk.sent == 0) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int));
-      const int fd = chunk.descriptor.get();
-      std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-    }
-    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = send_rest(chunk);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) {
@@ -228,9 +281,13 @@ void Connection::flush_locked() {
     chunk.sent += static_cast<std::size_t>(sent);
     queued_bytes_ -= static_cast<std::size_t>(sent);
     if (chunk.sent == chunk.bytes.size()) {
+      spare_ = std::move(chunk.bytes);
+      spare_.clear();
+      if (spare_.capacity() > kMostSpare) spare_ = {};
       queue_.pop_front();
     }
   }
+  if (options_.outgoing) options_.outgoing->prepare();
 }
 
 void Connection::on_readable() {
@@ -250,6 +307,7 @@ void Connection::on_readable() {
     if (!taken.ok()) status = taken;
   }
   release_hold();
+  if (options_.incoming) options_.incoming->prepare();
   if (callbacks_ && error_without_owner_ && status.ok()) status = *error_without_owner_;
   if (status.ok()) return;
   if (status.error().kind() != ErrorKind::peer_lost) {
@@ -259,7 +317,21 @@ void Connection::on_readable() {
   fail(std::move(status).error());
 }
 
+ssize_t Connection::receive_with_descriptors(Status& status) {
+  iovec piece{.iov_base = buffer_.data() + end_, .iov_len = kReadSize};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptorsPerRead)> control;
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got >= 0) status = take_descriptors(message);
+  return got;
+}
+
 Status Connection::receive_some(bool& more) {
+  Status status;
   if (begin_ == end_) begin_ = end_ = 0;
   if (buffer_.size() - end_ < kReadSize) {
     // Room is made for what arrives, never for what a frame announces: a hostile length costs nothing.
@@ -269,18 +341,10 @@ Status Connection::receive_some(bool& more) {
     begin_ = 0;
     if (buffer_.size() - end_ < kReadSize) buffer_.resize(std::max(2 * buffer_.size(), end_ + kReadSize));
   }
-  iovec piece{.iov_base = buffer_.data() + end_, .iov_len = kReadSize};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptorsPerRead)> control;
-  if (options_.unix_socket) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-  }
   ssize_t got = 0;
   do {
-    got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    got = options_.unix_socket ? receive_with_descriptors(status)
+                               : ::recv(socket_.get(), buffer_.data() + end_, kReadSize, MSG_DONTWAIT);
   } while (got < 0 && errno == EINTR);
   if (got < 0) {
     more = false;
@@ -288,7 +352,7 @@ Status Connection::receive_some(bool& more) {
     return lost(errno);
   }
   end_ += static_cast<std::size_t>(got);
-  STAGEWIRE_TRY(take_descriptors(message));
+  STAGEWIRE_TRY(status);
   if (got == 0) {
     more = false;
     return Error(ErrorKind::peer_lost, "the peer closed the connection");
@@ -343,10 +407,11 @@ Status Connection::take_frames() {
       descriptor = std::move(descriptors_.front());
       descriptors_.pop_front();
     }
-    STAGEWIRE_ASSIGN(wire::Frame decoded,
-                     wire::decode_body(header.type, frame.substr(wire::kFrameHeaderSize)));
+    Result<wire::Frame> decoded = wire::decode_body(header.type, frame.substr(wire::kFrameHeaderSize));
+    if (!decoded.ok()) return std::move(decoded).error();
     begin_ += whole;
-    STAGEWIRE_TRY(callbacks->on_frame(std::move(decoded), std::move(descriptor)));
+    if (is_acknowledgement(header.type)) flush_answers();
+    STAGEWIRE_TRY(callbacks->on_frame(std::move(*decoded), std::move(descriptor)));
   }
   return {};
 }

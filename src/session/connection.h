@@ -36,7 +36,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// An Error from on_frame ends the connection with it. on_closed runs once, unless close() was called
   /// first.
   struct Callbacks {
-    UniqueFunction<Status(wire::Frame frame, Fd descriptor)> on_frame;
+    UniqueFunction<Status(wire::Frame&& frame, Fd&& descriptor)> on_frame;
     UniqueFunction<void(Error error)> on_closed;
   };
 
@@ -60,11 +60,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Any thread. Sends after what is queued. `descriptor` (or -1) is duplicated if it has to wait. Errors:
   /// peer_lost, internal.
   Status send(const wire::Frame& frame, int descriptor = -1);
-  /// Any thread. Queues without sending: it rides with the next send() or flush(). What the loop thread
-  /// queues leaves by itself after kLazyFlush; other threads see to a flush themselves. A frame that cannot
-  /// be queued is dropped: the connection is ending.
-  void send_lazily(const wire::Frame& frame);
-  /// Any thread. Sends what is queued.
+  /// Any thread. Keeps the frame until there is something to ride with: it goes after the frames of the next
+  /// send() or flush(), in the same call; one that may wait for longer than kLazyFlush may wait for more of
+  /// its kind. What the loop thread keeps leaves by itself after `within`; other threads see to a flush
+  /// themselves. Lost if the connection ends before.
+  void send_lazily(wire::Frame frame, std::chrono::milliseconds within = kLazyFlush);
+  /// Any thread. Sends what is queued and kept.
   void flush();
   /// Loop thread. Between hold() and release_hold() what the loop thread sends is only queued, so that the
   /// answers to a batch leave in one call. Other threads' frames don't wait for that.
@@ -85,11 +86,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Fd descriptor;
   };
   Status enqueue(const wire::Frame& frame, int descriptor);
+  ssize_t send_rest(const Chunk& chunk) const;
   void flush_locked();
   void flush_unless_held();
-  void see_to_lazy_frames();
+  void flush_answers();
+  void enqueue_lazy_frames();
+  void see_to_lazy_frames(Deadline due);
   void on_readable();
   Status receive_some(bool& more);
+  /// As recvmsg(2) into the buffer; `status` says what was wrong with descriptors that came.
+  ssize_t receive_with_descriptors(Status& status);
   Status take_frames();
   Status take_descriptors(const msghdr& message);
   void fail(Error error);
@@ -101,14 +107,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::mutex send_mutex_;  // guards the members up to the blank line
   std::deque<Chunk> queue_;
   std::size_t queued_bytes_ = 0;
-  std::string scratch_;
-  bool lazy_pending_ = false;  // the loop thread has queued something lazily that has not left yet
-  bool urgent_ = false;        // something in the queue was not sent lazily
+  std::string spare_;                 // empty, with the memory of what was sent last
+  std::vector<wire::Frame> lazy_;     // not sealed yet, so that others may leave before them
+  std::optional<Deadline> lazy_due_;  // of what the loop thread keeps
+  bool urgent_ = false;               // something waits for the end of a hold
   bool held_ = false;
   bool waiting_for_writable_ = false;
   bool broken_ = false;
 
   EventLoop::TimerId lazy_timer_ = 0;
+  Deadline lazy_timer_due_ = Deadline::in(std::chrono::nanoseconds(0));
   std::shared_ptr<Callbacks> callbacks_;  // shared, so that an owner may replace them from within one
   std::unique_ptr<FdWatch> watch_;
   std::vector<char> buffer_;  // received bytes are [begin_, end_) of it

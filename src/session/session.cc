@@ -42,7 +42,7 @@ Session::~Session() = default;
 void Session::start() {
   up_ = true;
   connection_->start(
-      {.on_frame = [this](wire::Frame frame, Fd fd) { return on_frame(std::move(frame), std::move(fd)); },
+      {.on_frame = [this](wire::Frame&& frame, Fd&& fd) { return on_frame(std::move(frame), std::move(fd)); },
        .on_closed = [this](Error error) { on_closed(std::move(error)); }});
   handler_.on_up(shared_from_this());
   if (up_) heartbeat(false);
@@ -64,7 +64,7 @@ void Session::heartbeat(bool with_peers) {
   timer_ = loop_.call_at(Deadline::in(next), [this] { heartbeat(false); });
 }
 
-Status Session::on_frame(wire::Frame frame, Fd descriptor) {
+Status Session::on_frame(wire::Frame&& frame, Fd&& descriptor) {
   heard_ = boottime_now();
   if (const auto* beat = std::get_if<wire::Heartbeat>(&frame)) {
     // The claims it settles are the node's business too.

@@ -28,7 +28,7 @@ class SessionHandler {
   virtual ~SessionHandler() = default;
   virtual void on_up(const std::shared_ptr<Session>& session) = 0;
   /// Any frame but welcome, heartbeat, heartbeat_ack and goodbye. An Error ends the session with it.
-  virtual Status on_frame(Session& session, wire::Frame frame, Fd descriptor) = 0;
+  virtual Status on_frame(Session& session, wire::Frame&& frame, Fd&& descriptor) = 0;
   /// The lender acknowledged what we sent at `sent`.
   virtual void on_acknowledged(Session& session, std::chrono::nanoseconds sent,
                                std::uint64_t lease_epoch) = 0;
@@ -74,7 +74,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   /// Any thread.
   Status send(const wire::Frame& frame, int descriptor = -1) { return connection_->send(frame, descriptor); }
-  void send_lazily(const wire::Frame& frame) { connection_->send_lazily(frame); }
+  void send_lazily(wire::Frame frame, std::chrono::milliseconds within = Connection::kLazyFlush) {
+    connection_->send_lazily(std::move(frame), within);
+  }
   void flush() { connection_->flush(); }
   /// Loop thread: handles what the peer had sent by now. May end the session, with on_down.
   void drain() { connection_->drain(); }
@@ -91,7 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool use_data_index(std::uint64_t index);
 
  private:
-  Status on_frame(wire::Frame frame, Fd descriptor);
+  Status on_frame(wire::Frame&& frame, Fd&& descriptor);
   void on_closed(Error error);
   void heartbeat(bool with_peers);
 

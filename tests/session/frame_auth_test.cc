@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
+#include <sodium.h>
 #include <string>
 #include <utility>
 
@@ -43,6 +44,28 @@ TEST(FrameAuth, FramesInOrderAreGood) {
   }
   EXPECT_TRUE(check(receiver, sealed(sender, "")));
   for (int i = 0; i < 1000; ++i) EXPECT_TRUE(check(receiver, sealed(sender, "same")));
+}
+
+// The tag is the AEAD's, whether the frame's key was made ahead or not.
+TEST(FrameAuth, TheTagIsThatOfChaCha20Poly1305) {
+  FrameAuth sender(key_of(1), true);
+  const auto key = derive_key(key_of(1), "stagewire frames", 0);
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    if (i % 7 == 0) sender.prepare();
+    std::string frame;
+    for (std::uint64_t j = 0; j < i; ++j) frame += static_cast<char>(i * 31 + j * 17);
+    std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> nonce{};
+    nonce[0] = static_cast<unsigned char>(i & 0xFFU);
+    nonce[1] = static_cast<unsigned char>(i >> 8U);
+    std::string expected(wire::kTagSize, '\0');
+    unsigned char nothing = 0;
+    ASSERT_EQ(crypto_aead_chacha20poly1305_ietf_encrypt_detached(
+                  &nothing, reinterpret_cast<unsigned char*>(expected.data()), nullptr, &nothing, 0,
+                  reinterpret_cast<const unsigned char*>(frame.data()), frame.size(), nullptr, nonce.data(),
+                  reinterpret_cast<const unsigned char*>(key.data())),
+              0);
+    EXPECT_EQ(sealed(sender, frame).tag, expected) << i;
+  }
 }
 
 TEST(FrameAuth, SealsTheEndOfABuffer) {
