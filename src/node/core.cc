@@ -263,7 +263,7 @@ void NodeCore::on_up(const std::shared_ptr<Session>& session) {
   reader_->on_peer_up(session->peer());
 }
 
-Status NodeCore::on_frame(Session& session, wire::Frame&& frame, Fd&& descriptor) {
+Status NodeCore::on_frame(Session& session, wire::Frame& frame, Fd descriptor) {
   peers_->on_heard(session);
   if (auto* memory = std::get_if<wire::Memory>(&frame))
     return peers_->on_memory(session, std::move(*memory), std::move(descriptor));
@@ -282,7 +282,7 @@ Status NodeCore::on_frame(Session& session, wire::Frame&& frame, Fd&& descriptor
   }
   if (std::holds_alternative<wire::Grant>(frame) || std::holds_alternative<wire::Refuse>(frame) ||
       std::holds_alternative<wire::Settled>(frame)) {
-    return dispatch_to_reader(session.peer(), std::move(frame));
+    return dispatch_to_reader(session.peer(), frame);
   }
   dispatch_to_lender(session.peer(), frame);
   return {};
@@ -302,7 +302,7 @@ void NodeCore::dispatch_to_lender(const NodeId& reader, const wire::Frame& frame
   arm_lender_timer();
 }
 
-Status NodeCore::dispatch_to_reader(const NodeId& lender, wire::Frame&& frame) {
+Status NodeCore::dispatch_to_reader(const NodeId& lender, wire::Frame& frame) {
   if (auto* grant = std::get_if<wire::Grant>(&frame)) return reader_->on_grant(lender, std::move(*grant));
   if (const auto* refuse = std::get_if<wire::Refuse>(&frame)) {
     reader_->on_refuse(lender, *refuse);
@@ -347,9 +347,8 @@ std::uint64_t NodeCore::settled_below(const NodeId& peer) {
 
 void NodeCore::send(const NodeId& reader, wire::Frame frame) {
   if (reader == id_) {
-    loop_.post([this, frame = std::move(frame)]() mutable {
-      static_cast<void>(dispatch_to_reader(id_, std::move(frame)));
-    });
+    loop_.post(
+        [this, frame = std::move(frame)]() mutable { static_cast<void>(dispatch_to_reader(id_, frame)); });
     return;
   }
   if (const auto session = sessions_->find(reader)) static_cast<void>(session->send(frame));

@@ -80,7 +80,7 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
 
   // SessionHandler.
   void on_up(const std::shared_ptr<Session>& session) override;
-  Status on_frame(Session& session, wire::Frame&& frame, Fd&& descriptor) override;
+  Status on_frame(Session& session, wire::Frame& frame, Fd descriptor) override;
   void on_acknowledged(Session& session, std::chrono::nanoseconds sent, std::uint64_t lease_epoch) override;
   void on_down(const std::shared_ptr<Session>& session, const Error& error) override;
   Status on_data(Session& session, Fd socket, std::uint64_t index) override;
@@ -137,7 +137,7 @@ class NodeCore final : public SessionHandler, public LenderOutput, public PeersO
   };
   BegunGet begin_get(const Source& source, GetOptions options, bool flush);
   void dispatch_to_lender(const NodeId& reader, const wire::Frame& frame);
-  Status dispatch_to_reader(const NodeId& lender, wire::Frame&& frame);
+  Status dispatch_to_reader(const NodeId& lender, wire::Frame& frame);
   void arm_lender_timer();
   void refresh_gauges(const NodeStats& stats);
   /// By the reader's name.

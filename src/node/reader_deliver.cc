@@ -199,8 +199,8 @@ void Reader::succeed(const GetPtr& get, Payload payload, bool view) {
   const NodeId lender = get->peer;
   const wire::Consumed consumed{.claim = get->claim, .lease = get->grant.lease};
   if (view) return finish(get, std::move(got));  // the view's release says consumed
-  // Queued before the caller knows: its next claim leaves at once and takes this along, where both would be a packet
-  // each.
+  // Queued before the caller knows: its next claim leaves at once and takes this along, where both would be a
+  // packet each.
   book_.close_with(lender, consumed.claim, consumed);
   output_.send_to_lender_lazily(lender, consumed);
   finish(get, std::move(got));

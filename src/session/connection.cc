@@ -411,7 +411,7 @@ Status Connection::take_frames() {
     if (!decoded.ok()) return std::move(decoded).error();
     begin_ += whole;
     if (is_acknowledgement(header.type)) flush_answers();
-    STAGEWIRE_TRY(callbacks->on_frame(std::move(*decoded), std::move(descriptor)));
+    STAGEWIRE_TRY(callbacks->on_frame(*decoded, std::move(descriptor)));
   }
   return {};
 }

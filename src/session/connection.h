@@ -33,10 +33,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     /// Bytes that may wait for a peer that does not read; more ends the connection.
     std::size_t max_queued = std::size_t{64} << 20U;
   };
-  /// An Error from on_frame ends the connection with it. on_closed runs once, unless close() was called
-  /// first.
+  /// on_frame may take what is in the frame. An Error from it ends the connection with it. on_closed runs
+  /// once, unless close() was called first.
   struct Callbacks {
-    UniqueFunction<Status(wire::Frame&& frame, Fd&& descriptor)> on_frame;
+    UniqueFunction<Status(wire::Frame& frame, Fd descriptor)> on_frame;
     UniqueFunction<void(Error error)> on_closed;
   };
 

@@ -27,7 +27,7 @@ Greeting::Greeting(EventLoop& loop, OpenedConnection opened, const wire::Welcome
     finish(Error(ErrorKind::deadline_exceeded, "the peer authenticated itself but sent no welcome in time"));
   });
   greeted_connection_.connection->start(
-      {.on_frame = [this](wire::Frame&& frame, const Fd&) { return on_frame(std::move(frame)); },
+      {.on_frame = [this](wire::Frame& frame, const Fd&) { return on_frame(frame); },
        .on_closed = [this](Error error) { finish(std::move(error)); }});
   if (own_welcome != nullptr) static_cast<void>(greeted_connection_.connection->send(*own_welcome));
 }
@@ -37,7 +37,7 @@ Greeting::~Greeting() {
   if (greeted_connection_.connection) greeted_connection_.connection->close();
 }
 
-Status Greeting::on_frame(wire::Frame&& frame) {
+Status Greeting::on_frame(wire::Frame& frame) {
   if (auto* goodbye = std::get_if<wire::Goodbye>(&frame)) {
     // "closed" would be about this node.
     return Error(goodbye->kind == ErrorKind::closed ? ErrorKind::peer_lost : goodbye->kind,

@@ -35,7 +35,7 @@ class Greeting {
   Greeting& operator=(const Greeting&) = delete;
 
  private:
-  Status on_frame(wire::Frame&& frame);
+  Status on_frame(wire::Frame& frame);
   void finish(Result<GreetedConnection> result);
 
   EventLoop& loop_;

@@ -42,7 +42,7 @@ Session::~Session() = default;
 void Session::start() {
   up_ = true;
   connection_->start(
-      {.on_frame = [this](wire::Frame&& frame, Fd&& fd) { return on_frame(std::move(frame), std::move(fd)); },
+      {.on_frame = [this](wire::Frame& frame, Fd fd) { return on_frame(frame, std::move(fd)); },
        .on_closed = [this](Error error) { on_closed(std::move(error)); }});
   handler_.on_up(shared_from_this());
   if (up_) heartbeat(false);
@@ -64,11 +64,11 @@ void Session::heartbeat(bool with_peers) {
   timer_ = loop_.call_at(Deadline::in(next), [this] { heartbeat(false); });
 }
 
-Status Session::on_frame(wire::Frame&& frame, Fd&& descriptor) {
+Status Session::on_frame(wire::Frame& frame, Fd descriptor) {
   heard_ = boottime_now();
   if (const auto* beat = std::get_if<wire::Heartbeat>(&frame)) {
     // The claims it settles are the node's business too.
-    STAGEWIRE_TRY(handler_.on_frame(*this, *beat, Fd()));
+    STAGEWIRE_TRY(handler_.on_frame(*this, frame, Fd()));
     STAGEWIRE_TRY(
         send(wire::HeartbeatAck{.sent_ns = beat->sent_ns, .lease_epoch = handler_.lease_epoch_for(peer())}));
     if (beats_.joins_peers(heard_)) heartbeat(true);
@@ -85,7 +85,7 @@ Status Session::on_frame(wire::Frame&& frame, Fd&& descriptor) {
     return Error(goodbye->kind == ErrorKind::closed ? ErrorKind::peer_lost : goodbye->kind,
                  "the peer ended the session: " + goodbye->message);
   }
-  return handler_.on_frame(*this, std::move(frame), std::move(descriptor));
+  return handler_.on_frame(*this, frame, std::move(descriptor));
 }
 
 void Session::on_closed(Error error) {

@@ -28,7 +28,7 @@ class SessionHandler {
   virtual ~SessionHandler() = default;
   virtual void on_up(const std::shared_ptr<Session>& session) = 0;
   /// Any frame but welcome, heartbeat, heartbeat_ack and goodbye. An Error ends the session with it.
-  virtual Status on_frame(Session& session, wire::Frame&& frame, Fd&& descriptor) = 0;
+  virtual Status on_frame(Session& session, wire::Frame& frame, Fd descriptor) = 0;
   /// The lender acknowledged what we sent at `sent`.
   virtual void on_acknowledged(Session& session, std::chrono::nanoseconds sent,
                                std::uint64_t lease_epoch) = 0;
@@ -93,7 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool use_data_index(std::uint64_t index);
 
  private:
-  Status on_frame(wire::Frame&& frame, Fd&& descriptor);
+  Status on_frame(wire::Frame& frame, Fd descriptor);
   void on_closed(Error error);
   void heartbeat(bool with_peers);
 

@@ -36,7 +36,7 @@ class End final : public SessionHandler {
   End& operator=(const End&) = delete;
 
   void on_up(const std::shared_ptr<Session>& session) override { ups.add(session); }
-  Status on_frame(Session& /*session*/, wire::Frame&& frame, Fd&& /*descriptor*/) override {
+  Status on_frame(Session& /*session*/, wire::Frame& frame, Fd /*descriptor*/) override {
     frames.add(std::move(frame));
     return {};
   }
