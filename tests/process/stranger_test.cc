@@ -40,18 +40,6 @@ class Stranger : public TwoNodes {
     }
   }
 };
-// The undefined-behaviour sanitizer looks at an object's type through a pipe, and reports an error where it
-// gets none: a peer without descriptors can be tested in the other builds alone.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define STAGEWIRE_SKIP_WITHOUT_DESCRIPTORS() \
-  GTEST_SKIP() << "the undefined-behaviour sanitizer needs descriptors of its own"
-#endif
-#endif
-#ifndef STAGEWIRE_SKIP_WITHOUT_DESCRIPTORS
-#define STAGEWIRE_SKIP_WITHOUT_DESCRIPTORS() static_cast<void>(0)
-#endif
-
 INSTANTIATE_TEST_SUITE_P(Routes, Stranger, ::testing::Values(Route::tcp, Route::net), route_name);
 
 TEST_P(Stranger, GarbageChangesNothing) {
@@ -146,7 +134,6 @@ TEST_P(Stranger, NoSecretAgainstASecret) {
 }
 
 TEST_P(Stranger, AFullTableOfDescriptorsDoesNotSpinAndIsGotOver) {
-  STAGEWIRE_SKIP_WITHOUT_DESCRIPTORS();
   start_both();
   peer->expect_ok(put_command("k", small));
   expect_whole(node->get(from_peer("k"), by(seconds(30))), small);
@@ -175,7 +162,6 @@ TEST_P(Stranger, AFullTableOfDescriptorsDoesNotSpinAndIsGotOver) {
 }
 
 TEST_P(Stranger, NoDescriptorsForDataConnectionsAreGotOver) {
-  STAGEWIRE_SKIP_WITHOUT_DESCRIPTORS();
   start_both();
   const Pattern tiny{.seed = 5, .size = 100, .parts = 1};  // travels in the grant
   peer->expect_ok(put_command("tiny", tiny));
@@ -208,7 +194,6 @@ TEST_P(Stranger, NoDescriptorsForDataConnectionsAreGotOver) {
 }
 
 TEST_P(Stranger, ANodeThatFindsNoDescriptorsSaysSo) {
-  STAGEWIRE_SKIP_WITHOUT_DESCRIPTORS();
   start_both();
   second = std::make_unique<PeerProcess>();
   second->expect_ok(Line("fill_files"));
