@@ -4,6 +4,7 @@
 #include <stagewire/node/node.h>
 
 #include "node/core.h"
+#include "node/node_maker.h"
 #include "transport/verbs/verbs_real.h"
 
 namespace stagewire {
@@ -12,8 +13,11 @@ Node::Node(std::unique_ptr<NodeCore> core) : core_(std::move(core)) {}
 Node::~Node() = default;
 
 Result<std::shared_ptr<Node>> Node::create(NodeConfig config) {
-  Result<std::unique_ptr<NodeCore>> core =
-      NodeCore::create(std::move(config), [] { return open_real_verbs(); });
+  return NodeMaker::make(std::move(config), [] { return open_real_verbs(); });
+}
+
+Result<std::shared_ptr<Node>> NodeMaker::make(NodeConfig config, const VerbsTransport::OpenApi& open_verbs) {
+  Result<std::unique_ptr<NodeCore>> core = NodeCore::create(std::move(config), open_verbs);
   if (!core.ok()) return std::move(core.error().with_operation("create node"));
   return std::shared_ptr<Node>(new Node(std::move(core).value()));
 }

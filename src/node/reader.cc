@@ -178,11 +178,14 @@ void Reader::on_allocated(const GetPtr& get, Result<Buffer> buffer) {
   start_read(get);
 }
 
+Route Reader::route_of(Peer& peer, const GetOperation& get) {
+  if (get.failed_routes.empty()) return peers_.route(peer, route_pair(get));
+  return peers_.route_without(peer, route_pair(get), get.failed_routes);
+}
+
 void Reader::start_read(const GetPtr& get) {
   Peer& peer = peers_.of(get->peer);
-  const Route route = get->failed_routes.empty()
-                          ? peers_.route(peer, route_pair(*get))
-                          : peers_.route_without(peer, route_pair(*get), get->failed_routes);
+  const Route route = route_of(peer, *get);
   if (route.link == nullptr) {
     get->stage = GetStage::granted;
     if (peer.session || peer.is_self) return fail(get, no_route_error(route));
@@ -222,12 +225,14 @@ void Reader::on_read_done(const GetPtr& get, ReadId /*read*/, Status status) {
   }
   if (fall_back(get, link, status.error())) return;
   const bool session_broke = status.error().kind() == ErrorKind::peer_lost;
-  const Peer* peer = peers_.find(get->peer);
+  Peer* peer = peers_.find(get->peer);
   if (session_broke && peer != nullptr && !get->options.deadline.passed()) {
     get->stage = GetStage::granted;
     if (peer->session && get->claim != 0) {
-      // The data path alone broke. Try again over what is there now, but not in a circle.
-      if (std::exchange(get->retried_read, true)) return fail(get, std::move(status).error());
+      // The data path alone broke. Try again over what is there now, but not in a circle; if nothing is, the
+      // failure itself is the outcome: it says what has happened, and that another get may well succeed.
+      const bool again = !std::exchange(get->retried_read, true) && route_of(*peer, *get).link != nullptr;
+      if (!again) return fail(get, std::move(status).error());
       return start_read(get);
     }
     return reconnect(get);

@@ -96,6 +96,8 @@ class Reader {
   bool try_view(const GetPtr& get, Peer& peer, const Route& route);
   Status plan_into(const GetPtr& get);
   RoutePair route_pair(const GetOperation& get) const;
+  /// The best that this get has not failed over.
+  Route route_of(Peer& peer, const GetOperation& get);
   void allocate(const GetPtr& get);
   void on_allocated(const GetPtr& get, Result<Buffer> buffer);
   void start_read(const GetPtr& get);

@@ -87,6 +87,17 @@ TEST_F(VerbsRoute, WithoutAnotherRouteTheFailureIsTheOutcome) {
   EXPECT_TRUE(get(put("third")).ok());
 }
 
+// The connection is gone with it, and with the connection the route: what the caller is told is still why.
+TEST_F(VerbsRoute, ALostPeerIsTheOutcomeThoughNoRouteIsLeft) {
+  start({"verbs"});
+  ASSERT_TRUE(get(put("first")).ok());
+  for (int i = 0; i < 2; ++i) fake_->fail_next(IBV_WC_RETRY_EXC_ERR);  // of each queue pair
+  const auto got = get(put("second"));
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().kind(), ErrorKind::peer_lost) << got.error();
+  EXPECT_EQ(got.error().transport(), "verbs");
+}
+
 TEST_F(VerbsRoute, ADeadlineInTheReadLeavesNothingBehind) {
   start({"verbs"});
   ASSERT_TRUE(get(put("first")).ok());

@@ -38,6 +38,7 @@ struct NodeStats {
 };
 
 class NodeCore;
+struct NodeMaker;
 
 class Node {
  public:
@@ -128,6 +129,7 @@ class Node {
   bool closed() const noexcept;
 
  private:
+  friend struct NodeMaker;
   explicit Node(std::unique_ptr<NodeCore> core);
   std::unique_ptr<NodeCore> core_;
 };

@@ -1,4 +1,5 @@
 // What the peer does with its node when told: start, put, get, report. See peer.h.
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -17,9 +18,13 @@ Deadline deadline_of(const Line& line) {
 Line start(Peer& peer, const Line& line) {
   NodeConfig config;
   for (const auto& [name, value] : line.values) {
+    if (name == FakeRdma::kFabric || name == FakeRdma::kNumber) continue;
     if (const Status set = set_option(config, name, value); !set.ok()) return failed(set.error());
   }
-  Result<std::shared_ptr<Node>> node = Node::create(std::move(config));
+  if (line.has(FakeRdma::kFabric))
+    peer.rdma = std::make_unique<FakeRdma>(line.text(FakeRdma::kFabric), line.number(FakeRdma::kNumber));
+  Result<std::shared_ptr<Node>> node =
+      peer.rdma ? peer.rdma->create_node(std::move(config)) : Node::create(std::move(config));
   if (!node.ok()) return failed(node.error());
   peer.node = std::move(node).value();
   const std::vector<std::string> addresses = peer.node->addresses();
@@ -176,6 +181,8 @@ void add_node_commands(Commands& commands) {
     peer.gets.clear();
     peer.connectors.clear();
     peer.node.reset();
+    if (peer.rdma && !peer.rdma->leaks().empty())
+      return Line("error").with("text", "not given back: " + peer.rdma->leaks());
     return Line("ok").with("new_descriptors", std::uint64_t{open_descriptors()} - peer.descriptors_at_start);
   };
 }

@@ -18,6 +18,7 @@
 #include <stagewire/node/node.h>
 
 #include "base/fd.h"
+#include "process/support/fake_rdma.h"
 #include "process/support/far.h"
 #include "process/support/pattern.h"
 #include "process/support/peer_process.h"
@@ -27,14 +28,15 @@ namespace stagewire::test {
 
 /// How the two nodes are joined.
 enum class Route : std::uint8_t {
-  shm,       ///< Unix session, no secret, shm reads
-  tcp,       ///< Unix session, secret, tcp reads
-  insecure,  ///< the same without a secret, on request
-  net,       ///< TCP session and tcp reads, as between two hosts: leases end by the clock
-  net6,      ///< the same over IPv6
-  verbs,     ///< TCP session and verbs reads, both processes on the device STAGEWIRE_TEST_RDMA_DEVICE names
-  far_tcp,   ///< the peer is on another machine; tcp reads
-  far_verbs  ///< the peer is on another machine; verbs reads
+  shm,         ///< Unix session, no secret, shm reads
+  tcp,         ///< Unix session, secret, tcp reads
+  insecure,    ///< the same without a secret, on request
+  net,         ///< TCP session and tcp reads, as between two hosts: leases end by the clock
+  net6,        ///< the same over IPv6
+  fake_verbs,  ///< TCP session and verbs reads, each process with a fake device of its own (fake_rdma.h)
+  verbs,       ///< TCP session and verbs reads, both processes on the device STAGEWIRE_TEST_RDMA_DEVICE names
+  far_tcp,     ///< the peer is on another machine; tcp reads
+  far_verbs    ///< the peer is on another machine; verbs reads
 };
 inline std::string name_of(Route route) {
   switch (route) {
@@ -48,6 +50,8 @@ inline std::string name_of(Route route) {
       return "net";
     case Route::net6:
       return "net6";
+    case Route::fake_verbs:
+      return "fake_verbs";
     case Route::verbs:
       return "verbs";
     case Route::far_tcp:
@@ -61,7 +65,7 @@ inline bool is_far(Route route) {
   return route == Route::far_tcp || route == Route::far_verbs;
 }
 inline bool is_verbs(Route route) {
-  return route == Route::verbs || route == Route::far_verbs;
+  return route == Route::fake_verbs || route == Route::verbs || route == Route::far_verbs;
 }
 /// Whether the two nodes take each other for processes of two hosts.
 inline bool between_hosts(Route route) {
@@ -85,12 +89,19 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     names_before_ = left_behind_names();
     socket_dir_ = "/tmp/stagewire-test-" + std::to_string(::getpid());
     if (GetParam() == Route::net6 && !has_ipv6()) GTEST_SKIP() << "this host has no IPv6 loopback address";
+    const bool fake = GetParam() == Route::fake_verbs;
+    if (fake && !FakeRdma::obstacle().empty()) GTEST_SKIP() << FakeRdma::obstacle();
     if (between_hosts(GetParam())) std::filesystem::create_directories(socket_dir_);
+    if (fake) rdma_ = std::make_unique<FakeRdma>(fabric(), next_rdma_number_++);
   }
   void TearDown() override {
     node.reset();
     peer.reset();
     second.reset();
+    if (rdma_) {
+      EXPECT_EQ(rdma_->leaks(), "");
+    }
+    rdma_.reset();
     std::error_code ignored;
     std::filesystem::remove_all(socket_dir_, ignored);
     EXPECT_EQ(left_behind_names(), names_before_);
@@ -114,13 +125,14 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
         break;
       case Route::net:
       case Route::net6:
+      case Route::fake_verbs:
       case Route::verbs:
       case Route::far_tcp:
       case Route::far_verbs:
         if (GetParam() == Route::net6) line.with("listen", "[::1]:0");
         line.with("secret", std::string(kSecret)).with("socket_dir", socket_dir_);
         line.with("routes", transport_of(GetParam()));
-        if (is_verbs(GetParam())) line.with("rdma_device", rdma_device());
+        if (is_verbs(GetParam())) line.with("rdma_device", rdma_ ? FakeRdma::kDevice : rdma_device());
         // Long enough for a loaded machine, short enough to wait for.
         line.with("heartbeat", "100 ms").with("lease", "3 s");
         break;
@@ -130,9 +142,11 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   }
 
   /// Reads go through a device that is emulated, and what it may reach is locked memory.
-  static bool slow() { return is_far(GetParam()) || is_verbs(GetParam()); }
+  static bool slow() { return is_far(GetParam()) || GetParam() == Route::verbs; }
   /// Bytes that take a while to read, whatever the route.
-  static std::uint64_t large_size(std::uint64_t bytes) { return slow() ? bytes / 10 : bytes; }
+  static std::uint64_t large_size(std::uint64_t bytes) {
+    return slow() ? bytes / 10 : GetParam() == Route::fake_verbs ? bytes / 2 : bytes;
+  }
 
   std::shared_ptr<Node> start_node(const Line& extra = Line()) {
     NodeConfig config;
@@ -143,7 +157,8 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
       const Status set = set_option(config, name, value);
       EXPECT_TRUE(set.ok()) << set.error();
     }
-    Result<std::shared_ptr<Node>> made = Node::create(std::move(config));
+    Result<std::shared_ptr<Node>> made =
+        rdma_ ? rdma_->create_node(std::move(config)) : Node::create(std::move(config));
     if (!made.ok()) {
       ADD_FAILURE() << made.error();
       std::abort();
@@ -156,6 +171,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     Line wanted = options();
     // There the socket directory of this process does not exist, and nothing is to be found by it anyway.
     if (is_far(GetParam())) wanted.with("listen", peer_host() + ":0").values.erase("socket_dir");
+    if (rdma_) wanted.with(FakeRdma::kFabric, fabric()).with(FakeRdma::kNumber, next_rdma_number_++);
     for (const auto& [name, value] : extra.values) wanted.values[name] = value;
     const Line started = which.expect_ok(wanted);
     forget_unix_sockets();
@@ -274,11 +290,15 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   // Without its Unix sockets a node is found over TCP alone, as from another host.
   void forget_unix_sockets() const {
     if (!between_hosts(GetParam())) return;
-    for (const auto& entry : std::filesystem::directory_iterator(socket_dir_))
-      std::filesystem::remove(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(socket_dir_)) {
+      if (entry.is_socket()) std::filesystem::remove(entry.path());
+    }
   }
+  std::string fabric() const { return socket_dir_ + "/fabric"; }
 
   std::string socket_dir_;
+  std::unique_ptr<FakeRdma> rdma_;
+  std::uint64_t next_rdma_number_ = 1;
   std::set<std::string> names_before_;
 };
 
@@ -295,9 +315,11 @@ inline std::vector<Route> far_routes() {
   if (Far::get() != nullptr) routes.push_back(Route::far_tcp);
   return routes;
 }
-/// These routes, and one over the device of the environment. With another machine it is about that alone.
+/// These routes, one over fake devices, and one over the device of the environment. With another machine it
+/// is about that alone.
 inline std::vector<Route> routes_here(std::vector<Route> routes) {
   if (Far::get() != nullptr) return far_routes();
+  routes.push_back(Route::fake_verbs);
   if (!rdma_device().empty()) routes.push_back(Route::verbs);
   return routes;
 }

@@ -1,4 +1,5 @@
-// The objects of the fake and what tests set. See fake_verbs.h; what happens to requests is in fake_wire.cc.
+// The objects of the fake and what tests set. See fake_verbs.h; what happens to requests is in fake_wire.cc
+// and fake_far.cc.
 #include "fake_verbs.h"
 
 #include <algorithm>
@@ -36,7 +37,8 @@ T& FakeVerbs::of(std::map<const Raw*, std::unique_ptr<T>>& table, const Raw* raw
   return *found->second;
 }
 
-FakeVerbs::FakeVerbs(std::vector<FakeDevice> devices, std::uint64_t seed) : random_(seed) {
+FakeVerbs::FakeVerbs(std::vector<FakeDevice> devices, std::uint64_t seed, std::shared_ptr<FakeFabric> fabric)
+    : fabric_(std::move(fabric)), random_(seed) {
   for (FakeDevice& facts : devices) {
     auto device = std::make_unique<Device>();
     std::snprintf(device->raw.name, sizeof device->raw.name, "%s", facts.name.c_str());
@@ -54,6 +56,8 @@ FakeVerbs::~FakeVerbs() {
   }
   changed_.notify_all();
   thread_.join();
+  for (const auto& [raw, qp] : qps_) withdraw(*qp);
+  for (const auto& [raw, mr] : mrs_) withdraw(*mr);
 }
 
 template <typename Condition>
@@ -90,7 +94,7 @@ void FakeVerbs::release() {
 bool FakeVerbs::step(std::size_t count) {
   Lock lock(mutex_);
   if (!wait_until(lock, [&] { return waiting() >= count; })) return false;
-  for (std::size_t i = 0; i < count; ++i) carry_out_one();
+  for (std::size_t i = 0; i < count; ++i) carry_out_one(lock);
   return true;
 }
 bool FakeVerbs::wait_for_requests(std::size_t count) {
@@ -197,14 +201,18 @@ void FakeVerbs::pass_gate(Lock& lock, const bool& shut) {
 void FakeVerbs::set_port_state(const std::string& device, ibv_port_state state) {
   {
     const std::lock_guard lock(mutex_);
-    device_named(device)->facts.state = state;
+    Device* own = device_named(device);
+    own->facts.state = state;
+    announce_all(*own);
   }
   raise_event(device, state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 void FakeVerbs::set_gid(const std::string& device, std::uint32_t index, const Gid& gid) {
   {
     const std::lock_guard lock(mutex_);
-    device_named(device)->facts.gids.at(index).second = gid;
+    Device* own = device_named(device);
+    own->facts.gids.at(index).second = gid;
+    announce_all(*own);
   }
   raise_event(device, IBV_EVENT_GID_CHANGE);
 }
@@ -410,16 +418,17 @@ ibv_mr* FakeVerbs::reg_mr(ibv_pd* pd, void* address, std::size_t length, unsigne
   mr->raw.pd = pd;
   mr->raw.addr = address;
   mr->raw.length = length;
-  mr->raw.lkey = next_key_++;
-  mr->raw.rkey = next_key_++;
+  mr->raw.lkey = number_for(next_key_);
+  mr->raw.rkey = number_for(next_key_);
   mr->access = access;
+  announce(*mr);
   ibv_mr* raw = &mr->raw;
   mrs_[raw] = std::move(mr);
   return raw;
 }
 int FakeVerbs::dereg_mr(ibv_mr* mr) {
   const std::lock_guard lock(mutex_);
-  of(mrs_, static_cast<const ibv_mr*>(mr), "registration");
+  withdraw(of(mrs_, static_cast<const ibv_mr*>(mr), "registration"));
   mrs_.erase(mr);
   return 0;
 }

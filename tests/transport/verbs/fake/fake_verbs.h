@@ -1,4 +1,5 @@
-// RDMA adapters that a test makes up: VerbsApi over memory of this process. All devices share one network.
+// RDMA adapters that a test makes up: VerbsApi over memory of this process. All devices share one network,
+// with those of other processes, too, if they are joined by a fabric (fake_fabric.h).
 // Requests are carried out by one thread of the fake, in an order drawn from a seed, or when the test says
 // so; completions can be held back, failed one by one, or never come. Misuse (posting beyond the depth,
 // overrunning a completion queue, using what was destroyed) ends the program with a line that says what.
@@ -16,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -48,9 +50,13 @@ struct FakeDevice {
 FakeDevice fake_roce(const std::string& name, std::uint8_t last);
 Gid ipv4_gid(std::uint8_t a, std::uint8_t b, std::uint8_t c, std::uint8_t d);
 
+class FakeFabric;
+
 class FakeVerbs final : public VerbsApi {
  public:
-  explicit FakeVerbs(std::vector<FakeDevice> devices, std::uint64_t seed = 1);
+  /// With a fabric, reads from queue pairs of other processes go piece by piece, and step() counts those.
+  explicit FakeVerbs(std::vector<FakeDevice> devices, std::uint64_t seed = 1,
+                     std::shared_ptr<FakeFabric> fabric = nullptr);
   ~FakeVerbs() override;
 
   // --- What tests do.
@@ -171,6 +177,12 @@ class FakeVerbs final : public VerbsApi {
     ibv_send_wr wr{};
     std::vector<ibv_sge> pieces;
     std::uint64_t number = 0;  // of the queue pair's requests
+    std::uint64_t done = 0;    // bytes that have come from another process
+    std::uint64_t length() const {
+      std::uint64_t sum = 0;
+      for (const ibv_sge& piece : pieces) sum += piece.length;
+      return sum;
+    }
   };
   struct Qp {
     ibv_qp raw{};
@@ -195,9 +207,10 @@ class FakeVerbs final : public VerbsApi {
   template <typename T, typename Raw>
   static T& of(std::map<const Raw*, std::unique_ptr<T>>& table, const Raw* raw, const char* what);
   void run();
-  /// Carries out one request of some queue pair. False if there is none.
-  bool carry_out_one();
-  void carry_out(Qp& qp, Request request);
+  /// Carries out one request of some queue pair, or a piece of one. False if there is none.
+  bool carry_out_one(Lock& lock);
+  void carry_out(Qp& qp, const Request& request);
+  void finish(Qp& qp, const Request& request, ibv_wc_status status);
   ibv_wc_status transfer(Qp& qp, const Request& request, bool late);
   void complete(Qp& qp, const Request& request, ibv_wc_status status);
   void deliver(Cq& cq, const ibv_wc& completion);
@@ -205,6 +218,18 @@ class FakeVerbs final : public VerbsApi {
   void to_error(Qp& qp);
   Mr* find_key(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t length,
                unsigned access);
+  // With other processes (fake_far.cc).
+  bool is_far(const Qp& qp) const;
+  /// Lets go of the lock meanwhile: what is asked of this process's objects is done at once.
+  void carry_out_piece(Lock& lock, const Qp& qp);
+  ibv_wc_status write_piece(const Qp& qp, const Request& request, std::span<const std::byte> bytes);
+  std::uint32_t number_for(std::uint32_t& next);
+  void announce(const Qp& qp);
+  void announce_all(const Device& device);
+  void announce(const Mr& mr);
+  void withdraw(const Qp& qp);
+  void withdraw(const Mr& mr);
+  Qp* queue_pair_numbered(std::uint32_t number) const;
   Device* device_named(const std::string& name);
   std::size_t waiting() const;
   void pass_gate(Lock& lock, const bool& shut);
@@ -220,6 +245,7 @@ class FakeVerbs final : public VerbsApi {
   std::map<const ibv_cq*, std::unique_ptr<Cq>> cqs_;
   std::map<const ibv_mr*, std::unique_ptr<Mr>> mrs_;
   std::map<const ibv_qp*, std::unique_ptr<Qp>> qps_;
+  const std::shared_ptr<FakeFabric> fabric_;  // null: none
   std::mt19937_64 random_;
   std::uint32_t next_key_ = 0x100;
   std::uint32_t next_qpn_ = 0x11;

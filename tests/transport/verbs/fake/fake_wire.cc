@@ -130,8 +130,9 @@ ibv_qp* FakeVerbs::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   qp->max_sge = attributes.cap.max_send_sge;
   qp->raw.context = pd->context;
   qp->raw.pd = pd;
-  qp->raw.qp_num = next_qpn_++;
+  qp->raw.qp_num = number_for(next_qpn_);
   qp->raw.state = IBV_QPS_RESET;
+  announce(*qp);
   ibv_qp* raw = &qp->raw;
   qps_[raw] = std::move(qp);
   return raw;
@@ -183,6 +184,7 @@ int FakeVerbs::modify_qp(ibv_qp* qp, ibv_qp_attr& attributes, int mask) {
       return EINVAL;
   }
   own.raw.state = attributes.qp_state;
+  announce(own);
   changed_.notify_all();
   return 0;
 }
@@ -198,6 +200,7 @@ int FakeVerbs::destroy_qp(ibv_qp* qp) {
   const std::uint32_t number = own.raw.qp_num;
   std::erase_if(withheld_, [&](const auto& each) { return each.second.qp_num == number; });
   std::erase_if(own.cq->entries, [&](const ibv_wc& each) { return each.qp_num == number; });
+  withdraw(own);
   qps_.erase(qp);
   changed_.notify_all();
   return 0;
@@ -235,27 +238,31 @@ void FakeVerbs::run() {
   for (;;) {
     changed_.wait(lock, [&] { return ending_ || (!held_ && waiting() != 0); });
     if (ending_) return;
-    carry_out_one();
+    carry_out_one(lock);
     lock.unlock();  // whoever waits for the mutex gets a turn between two requests
     std::this_thread::yield();
     lock.lock();
   }
 }
 
-bool FakeVerbs::carry_out_one() {
+bool FakeVerbs::carry_out_one(Lock& lock) {
   std::vector<Qp*> busy;
   for (const auto& [raw, qp] : qps_) {
     if (qp->raw.state == IBV_QPS_RTS && !qp->requests.empty()) busy.push_back(qp.get());
   }
   if (busy.empty()) return false;
   Qp& qp = *busy[random_() % busy.size()];
-  Request request = std::move(qp.requests.front());
+  if (failures_.empty() && is_far(qp)) {
+    carry_out_piece(lock, qp);
+    return true;
+  }
+  const Request request = std::move(qp.requests.front());
   qp.requests.pop_front();
-  carry_out(qp, std::move(request));
+  carry_out(qp, request);
   return true;
 }
 
-void FakeVerbs::carry_out(Qp& qp, Request request) {
+void FakeVerbs::carry_out(Qp& qp, const Request& request) {
   ibv_wc_status status = IBV_WC_SUCCESS;
   if (!failures_.empty()) {
     status = failures_.front();
@@ -263,6 +270,10 @@ void FakeVerbs::carry_out(Qp& qp, Request request) {
   } else {
     status = transfer(qp, request, false);
   }
+  finish(qp, request, status);
+}
+
+void FakeVerbs::finish(Qp& qp, const Request& request, ibv_wc_status status) {
   if (status == IBV_WC_SUCCESS) {
     if ((request.wr.send_flags & IBV_SEND_SIGNALED) != 0) complete(qp, request, status);
     return;
@@ -285,10 +296,7 @@ FakeVerbs::Mr* FakeVerbs::find_key(const ibv_pd* pd, std::uint32_t key, std::uin
 }
 
 ibv_wc_status FakeVerbs::transfer(Qp& qp, const Request& request, bool late) {
-  Qp* peer = nullptr;
-  for (const auto& [raw, each] : qps_) {
-    if (each->raw.qp_num == qp.peer_qpn) peer = each.get();
-  }
+  const Qp* peer = queue_pair_numbered(qp.peer_qpn);
   const auto has_gid = [&](const Device& device) {
     const auto& gids = device.facts.gids;
     return std::any_of(gids.begin(), gids.end(), [&](const auto& gid) { return gid.second == qp.peer_gid; });
@@ -300,9 +308,7 @@ ibv_wc_status FakeVerbs::transfer(Qp& qp, const Request& request, bool late) {
                        qp.device->facts.state == IBV_PORT_ACTIVE;
   if (!answers) return IBV_WC_RETRY_EXC_ERR;
   if ((peer->access & IBV_ACCESS_REMOTE_READ) == 0) return IBV_WC_REM_INV_REQ_ERR;
-  std::uint64_t total = 0;
-  for (const ibv_sge& piece : request.pieces) total += piece.length;
-  if (find_key(peer->raw.pd, request.wr.wr.rdma.rkey, request.wr.wr.rdma.remote_addr, total,
+  if (find_key(peer->raw.pd, request.wr.wr.rdma.rkey, request.wr.wr.rdma.remote_addr, request.length(),
                IBV_ACCESS_REMOTE_READ) == nullptr) {
     return IBV_WC_REM_ACCESS_ERR;
   }
@@ -335,6 +341,7 @@ void FakeVerbs::complete(Qp& qp, const Request& request, ibv_wc_status status) {
 
 void FakeVerbs::to_error(Qp& qp) {
   qp.raw.state = IBV_QPS_ERR;
+  announce(qp);
   if (!flushes_held_) flush(qp);
 }
 
