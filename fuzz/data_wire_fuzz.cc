@@ -1,5 +1,6 @@
-// libFuzzer target: what a data connection carries after its opening, from either end. What is accepted must
-// be within its bounds and be encoded to the same bytes again.
+// libFuzzer target: what a data connection carries after its opening, from either end, and the addresses that
+// the transport's hello names. What is accepted must be within its bounds, and messages be encoded to the
+// same bytes again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "transport/tcp/data_wire.h"
+#include "transport/tcp/endpoints.h"
 #include "transport/tcp/tcp_options.h"
 
 namespace {
@@ -61,6 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   request(input);
   response(input);
+  const Result<std::vector<TcpEndpoint>> endpoints = decode_endpoints(input);
+  require(endpoints.ok() || endpoints.error().kind() == ErrorKind::protocol);
   if (!input.empty()) require(!data_wire::refused_by_peer(input.front()).message().empty());
   return 0;
 }

@@ -240,8 +240,8 @@ Check check_congestion(const NodeConfig& config) {
   const std::string available = read_line("/proc/sys/net/ipv4/tcp_available_congestion_control");
   const std::string& wanted = config.tcp_congestion;
   if (wanted.empty())
-    return works("congestion control",
-                 "the system's is used: " + current + " (available: " + available + ")");
+    return works("congestion control", "the system's is used: " + current +
+                                           ", and reno to peers of this host (available: " + available + ")");
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket && ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, wanted.c_str(),
                              static_cast<socklen_t>(wanted.size())) == 0) {

@@ -1,6 +1,10 @@
 // explain: starts a node with the given configuration and prints what it makes of it; with a peer, the route
 // to it and the reasons. See commands.h.
+#include <chrono>
 #include <cstdio>
+#include <future>
+#include <memory>
+#include <string>
 
 #include <stagewire/node/node.h>
 
@@ -12,15 +16,14 @@ namespace stagewire::tools {
 
 namespace {
 
-// Asks for a key that nobody publishes: the answer proves the session, and an error says what is wrong with
-// it.
-Status reach(Node& node, const std::string& address, Deadline deadline) {
-  GetOptions probe(deadline);
-  probe.wait = false;
-  const Key key{.name_space = "stagewire-explain", .from_stage = "", .to_stage = "", .key = "probe"};
-  const Result<Got> answer = node.get(Source::at(address, key), probe);
-  if (answer.ok() || answer.error().kind() == ErrorKind::not_found) return {};
-  return answer.error();
+Status reach(Node& node, const std::string& address, std::chrono::nanoseconds wait) {
+  // Shared: where the wait is over first, the answer comes later, or with the node's end.
+  auto connected = std::make_shared<std::promise<Status>>();
+  std::future<Status> outcome = connected->get_future();
+  node.connect(address, [connected](const Status& status) { connected->set_value(status); });
+  if (outcome.wait_for(wait) == std::future_status::ready) return outcome.get();
+  return Error(ErrorKind::deadline_exceeded,
+               "no session was up within " + format_duration(wait) + " (--wait)");
 }
 
 }  // namespace
@@ -42,7 +45,7 @@ int run_explain(const ExplainOptions& options) {
   config->touch_pools = false;
   Result<std::shared_ptr<Node>> node = Node::create(*config);
   if (!node.ok()) return report_error(node.error());
-  const Status reached = options.peer.empty() ? Status() : reach(**node, options.peer, Deadline::in(*wait));
+  const Status reached = options.peer.empty() ? Status() : reach(**node, options.peer, *wait);
   const std::string text = (*node)->explain();
   if (options.json) {
     Json json = Json::object();

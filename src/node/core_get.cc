@@ -9,10 +9,6 @@ namespace stagewire {
 
 namespace {
 
-// How long a get that does not wait for its payload waits for the sender's "no": a sender that is stopped
-// gives none.
-constexpr std::chrono::seconds kAnswerTime{1};
-
 Status check_source(const Source& source, const GetOptions& options) {
   for (const std::string* part : {&source.key.name_space, &source.key.from_stage, &source.key.to_stage,
                                   &source.key.key, &options.reader}) {
@@ -77,8 +73,8 @@ Result<Got> NodeCore::get(const Source& source, GetOptions options) {
   BegunGet begun = begin_get(source, std::move(options), true);
   begun.get.reset();  // only the node's side may keep the operation alive
   const std::shared_ptr<GetHandle::State> state = begun.state;
-  Status waited =
-      state->future.wait(wait ? deadline : deadline.earlier(Deadline::in(kAnswerTime)), spin_, on_signal);
+  Status waited = state->future.wait(wait ? deadline : deadline.earlier(Deadline::in(Reader::kAnswerTime)),
+                                     spin_, on_signal);
   if (!wait && !waited.ok() && waited.error().kind() == ErrorKind::deadline_exceeded) {
     mailbox_->post([this, which = state->operation] {
       if (const GetPtr running = which.lock()) reader_->give_up_unanswered(running);

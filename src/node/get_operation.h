@@ -51,6 +51,7 @@ struct GetOperation {
   std::chrono::nanoseconds retry_delay{0};
   EventLoop::TimerId retry_timer = 0;
   EventLoop::TimerId deadline_timer = 0;
+  EventLoop::TimerId answer_timer = 0;  // of one that does not wait for its payload
   EventLoop::TimerId grace_timer = 0;
 
   wire::Grant grant;

@@ -50,10 +50,17 @@ void Reader::arm_deadline(const GetPtr& get) {
     get->deadline_timer = 0;
     fail(get, deadline_error(get));
   });
+  const Deadline answer = Deadline::in(kAnswerTime);
+  if (get->options.wait || get->options.deadline < answer) return;
+  get->answer_timer = loop_.call_at(answer, [this, get] {
+    get->answer_timer = 0;
+    give_up_unanswered(get);
+  });
 }
 
 void Reader::give_up_unanswered(const GetPtr& get) {
-  if (get->stage != GetStage::connecting && get->stage != GetStage::claiming) return;
+  if (get->stage == GetStage::connecting) return fail(get, deadline_error(get));
+  if (get->stage != GetStage::claiming) return;
   fail(get, Error(ErrorKind::deadline_exceeded, "the sender did not answer the claim within a second"));
 }
 
@@ -317,6 +324,7 @@ void Reader::last_word(const GetPtr& get, wire::Frame frame) {
 
 void Reader::finish(const GetPtr& get, Result<Got> outcome) {
   loop_.cancel(std::exchange(get->deadline_timer, 0));
+  loop_.cancel(std::exchange(get->answer_timer, 0));
   loop_.cancel(std::exchange(get->retry_timer, 0));
   loop_.cancel(std::exchange(get->grace_timer, 0));
   get->stage = GetStage::done;
@@ -365,8 +373,8 @@ Error Reader::deadline_error(const GetPtr& get) const {
   switch (get->stage) {
     case GetStage::connecting: {
       if (!get->connect_error)
-        return Error(ErrorKind::deadline_exceeded, "no session to the sender was up before the deadline");
-      Error error(ErrorKind::unreachable, "no node could be reached before the deadline");
+        return Error(ErrorKind::deadline_exceeded, "no session to the sender was up in time");
+      Error error(ErrorKind::unreachable, "no node could be reached in time");
       error.with_cause(*get->connect_error);
       return error;
     }

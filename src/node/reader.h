@@ -53,6 +53,9 @@ class Reader {
   /// A get that does not wait for its payload has waited long enough for an answer: fails it, unless it was
   /// granted.
   void give_up_unanswered(const GetPtr& get);
+  /// How long a get that does not wait for its payload waits for the sender's "no": a sender that is stopped
+  /// gives none.
+  static constexpr std::chrono::seconds kAnswerTime{1};
   /// Its deadline has passed, as its caller or its timer noticed.
   void expire(const GetPtr& get) { fail(get, deadline_error(get)); }
   /// Ends a get with `error`, unless it has its outcome.

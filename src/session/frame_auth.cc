@@ -2,6 +2,7 @@
 // connections. FrameAuth belongs to the session whose stream it guards; the rest is stateless.
 #include <algorithm>
 #include <sodium.h>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -32,6 +33,10 @@ crypto::Key data_mac(const SessionTag& session, std::uint64_t index, const Sessi
 }
 
 using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
+
+crypto_onetimeauth_poly1305_state* sodium_state(std::span<std::byte> opaque) {
+  return reinterpret_cast<crypto_onetimeauth_poly1305_state*>(opaque.data());
+}
 
 /// The counter in the low 8 of the 12 bytes, little-endian. It cannot wrap: 2^64 frames take centuries.
 Nonce nonce_of(std::uint64_t counter) {
@@ -120,19 +125,21 @@ FrameAuth& FrameAuth::operator=(FrameAuth&& other) noexcept {
 
 void FrameAuth::wipe() {
   crypto::wipe(key_);
-  for (OneTimeKey& key : ahead_) crypto::wipe(key);
+  for (OneTimeState& state : ahead_) crypto::wipe(state.opaque);
 }
 
-void FrameAuth::make_key(std::uint64_t counter) {
+void FrameAuth::make_state(std::uint64_t counter) {
   const Nonce nonce = nonce_of(counter);
-  OneTimeKey& key = ahead_[counter % kPrepared];
-  crypto_stream_chacha20_ietf(reinterpret_cast<unsigned char*>(key.data()), key.size(), nonce.data(),
+  std::array<unsigned char, crypto_onetimeauth_poly1305_KEYBYTES> one_time{};
+  crypto_stream_chacha20_ietf(one_time.data(), one_time.size(), nonce.data(),
                               reinterpret_cast<const unsigned char*>(key_.data()));
+  crypto_onetimeauth_poly1305_init(sodium_state(ahead_[counter % kPrepared].opaque), one_time.data());
+  crypto::wipe(std::as_writable_bytes(std::span(one_time)));
 }
 
 void FrameAuth::prepare() {
   for (prepared_ = std::max(prepared_, counter_); prepared_ < counter_ + kPrepared; ++prepared_)
-    make_key(prepared_);
+    make_state(prepared_);
 }
 
 // The tag that crypto_aead_chacha20poly1305_ietf_encrypt_detached() gives for an empty text, by the steps of
@@ -140,11 +147,13 @@ void FrameAuth::prepare() {
 // ahead of it.
 std::array<std::byte, wire::kTagSize> FrameAuth::next_tag(std::string_view frame) {
   static_assert(crypto_onetimeauth_poly1305_BYTES == wire::kTagSize &&
-                crypto_onetimeauth_poly1305_KEYBYTES == std::tuple_size_v<OneTimeKey>);
+                sizeof(crypto_onetimeauth_poly1305_state) == sizeof(OneTimeState) &&
+                alignof(crypto_onetimeauth_poly1305_state) <= alignof(OneTimeState));
   constexpr std::size_t kBlock = 16;
   const std::uint64_t counter = counter_++;
-  if (counter >= prepared_) make_key(counter);
-  OneTimeKey& key = ahead_[counter % kPrepared];
+  if (counter >= prepared_) make_state(counter);
+  const std::span<std::byte> opaque = ahead_[counter % kPrepared].opaque;
+  auto* state = sodium_state(opaque);
 
   // What Poly1305 runs over: the frame, zeros up to a whole block, the lengths of frame and text.
   const std::size_t whole = frame.size() / kBlock * kBlock;
@@ -156,12 +165,10 @@ std::array<std::byte, wire::kTagSize> FrameAuth::next_tag(std::string_view frame
     tail[lengths + i] = static_cast<unsigned char>(size >> (8 * i) & 0xFFU);
 
   std::array<std::byte, wire::kTagSize> tag{};
-  crypto_onetimeauth_poly1305_state state;
-  crypto_onetimeauth_poly1305_init(&state, reinterpret_cast<const unsigned char*>(key.data()));
-  crypto_onetimeauth_poly1305_update(&state, reinterpret_cast<const unsigned char*>(frame.data()), whole);
-  crypto_onetimeauth_poly1305_update(&state, tail.data(), lengths + kBlock);
-  crypto_onetimeauth_poly1305_final(&state, reinterpret_cast<unsigned char*>(tag.data()));
-  crypto::wipe(key);
+  crypto_onetimeauth_poly1305_update(state, reinterpret_cast<const unsigned char*>(frame.data()), whole);
+  crypto_onetimeauth_poly1305_update(state, tail.data(), lengths + kBlock);
+  crypto_onetimeauth_poly1305_final(state, reinterpret_cast<unsigned char*>(tag.data()));
+  crypto::wipe(opaque);
   return tag;
 }
 

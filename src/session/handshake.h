@@ -187,21 +187,24 @@ class FrameAuth {
   /// Checks the tag of the next frame; `frame` is header and body, `tag` the 16 bytes after it. After one
   /// failure every further check fails: the stream cannot be trusted any more.
   bool check(std::string_view frame, std::string_view tag);
-  /// Makes the one-time keys of the next frames, which then need not be waited for. To be called when nobody
-  /// waits.
+  /// Makes ready what the tags of the next frames need, which then need not be waited for. To be called when
+  /// nobody waits.
   void prepare();
 
  private:
   static constexpr std::size_t kPrepared = 4;
-  using OneTimeKey = std::array<std::byte, 32>;
+  /// libsodium's crypto_onetimeauth_poly1305_state with the frame's one-time key in it.
+  struct alignas(16) OneTimeState {
+    std::array<std::byte, 256> opaque{};
+  };
 
   std::array<std::byte, wire::kTagSize> next_tag(std::string_view frame);
-  void make_key(std::uint64_t counter);
+  void make_state(std::uint64_t counter);
   void wipe();
 
   std::array<std::byte, 32> key_{};
-  std::array<OneTimeKey, kPrepared> ahead_{};  // the key of frame n at n modulo kPrepared
-  std::uint64_t prepared_ = 0;                 // frames up to here, exclusive, have theirs
+  std::array<OneTimeState, kPrepared> ahead_{};  // that of frame n at n modulo kPrepared
+  std::uint64_t prepared_ = 0;                   // frames up to here, exclusive, have theirs
   std::uint64_t counter_ = 0;
   bool broken_ = false;
 };

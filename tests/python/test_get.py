@@ -6,6 +6,7 @@ import asyncio
 import gc
 import pickle
 import select
+import socket
 import weakref
 from typing import Any
 
@@ -316,3 +317,16 @@ def test_what_a_node_says_about_itself(make_node: Any) -> None:
     assert receiver.connected(sender.address)
     extra = sender.listen("127.0.0.1:0")
     assert extra in sender.addresses and sender.unlisten(extra) and not sender.unlisten(extra)
+
+
+def test_a_get_that_does_not_wait_gives_up_a_silent_sender(make_node: Any) -> None:
+    # Connections come to be, and nobody ever says a word: the kernel accepts them.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        node = make_node(insecure=True)
+        with pytest.raises(stagewire.DeadlineExceeded, match="no session to the sender"):
+            node.get(address, "k", timeout=3600, wait=False)
+        with pytest.raises(stagewire.DeadlineExceeded, match="no session to the sender"):
+            node.get_async(address, "k", timeout=3600, wait=False).result()
+    with pytest.raises(stagewire.Unreachable, match="refused"):
+        node.get(address, "k", timeout=3600, wait=False)

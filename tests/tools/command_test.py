@@ -202,6 +202,7 @@ class ExplainTest(CommandTest):
                                   "--set", "insecure=true")
         self.assertFalse(report["reached"])
         self.assertIn("127.0.0.1:1", report["error"])
+        self.assertIn("refused", report["error"])
 
     def test_an_address_that_is_none(self):
         self.expect(USAGE, "explain", "--peer", "nonsense", "--wait", "300 ms")
