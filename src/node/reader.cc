@@ -236,6 +236,8 @@ void Reader::on_read_done(const GetPtr& get, ReadId /*read*/, Status status) {
   if (session_broke && peer != nullptr && !get->options.deadline.passed()) {
     get->stage = GetStage::granted;
     if (peer->session && get->claim != 0) {
+      // The session that the read belonged to went, and the next one was up before the read had ended.
+      if (peers_.link(*peer, get->transport) != link) return claim_again(get);
       // The data path alone broke. Try again over what is there now, but not in a circle; if nothing is, the
       // failure itself is the outcome: it says what has happened, and that another get may well succeed.
       const bool again = !std::exchange(get->retried_read, true) && route_of(*peer, *get).link != nullptr;

@@ -89,6 +89,8 @@ class Reader {
                     Result<std::shared_ptr<Session>> connected);
   void on_connect_failed(const GetPtr& get, Error error);
   void reconnect(const GetPtr& get);
+  /// Over a session that has come up since the grant: the read begins anew with its claim.
+  void claim_again(const GetPtr& get);
   void claim_at(const NodeId& lender, const GetPtr& get);
   void see_to_last_words(const NodeId& lender);
   void try_last_words(const NodeId& lender, std::size_t address, std::chrono::nanoseconds delay);

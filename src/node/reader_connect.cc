@@ -164,13 +164,17 @@ void Reader::on_peer_up(const NodeId& peer) {
     }
     const GetPtr& get = entry.get;
     if (!get || (get->stage != GetStage::claiming && get->stage != GetStage::granted)) continue;
-    // A read that broke begins again with its claim: the lender's "same lease" comes after the memories that
-    // the read needs have been announced on the new session.
-    get->stage = GetStage::claiming;
-    get->buffer.reset();
-    loop_.cancel(std::exchange(get->retry_timer, 0));
-    output_.send_to_lender(peer, book_.frame_of(*get));
+    claim_again(get);
   }
+}
+
+void Reader::claim_again(const GetPtr& get) {
+  // A read that broke begins again with its claim: the lender's "same lease" comes after the memories that
+  // the read needs have been announced on the new session.
+  get->stage = GetStage::claiming;
+  get->buffer.reset();
+  loop_.cancel(std::exchange(get->retry_timer, 0));
+  output_.send_to_lender(get->peer, book_.frame_of(*get));
 }
 
 void Reader::on_peer_away(const NodeId& peer) {
