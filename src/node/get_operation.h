@@ -21,6 +21,8 @@
 
 namespace stagewire {
 
+class Session;
+
 /// Where a get stands. Each stage ends in the next, or in aborting or done.
 enum class GetStage : std::uint8_t {
   connecting,  ///< no session to an owner yet
@@ -55,6 +57,7 @@ struct GetOperation {
   EventLoop::TimerId grace_timer = 0;
 
   wire::Grant grant;
+  std::weak_ptr<Session> session;  // over which the grant came; empty for this node's own
   DecodedHeader decoded;
   std::string transport;
   std::string placement_note;

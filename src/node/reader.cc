@@ -78,6 +78,7 @@ Status Reader::on_grant(const NodeId& lender, wire::Grant grant) {
   if (get->stage != GetStage::claiming) return {};  // repeated after a reconnect
   running_.insert(get);
   get->grant = std::move(grant);
+  get->session = peers_.of(lender).session;
   get->stage = GetStage::granted;  // granted: from here on a failure gives the lease back
   if (closing_) {
     fail(get, *closing_);
@@ -171,6 +172,9 @@ void Reader::on_allocated(const GetPtr& get, Result<Buffer> buffer) {
     return;  // failed meanwhile; a buffer that came too late goes back here
   get->allocation = 0;
   if (!buffer.ok()) return fail(get, std::move(buffer).error());
+  // The session may have been replaced meanwhile, and the memories not be announced on the new one yet.
+  const Peer& peer = peers_.of(get->peer);
+  if (peer.session && get->session.lock() != peer.session) return claim_again(get);
   get->buffer = std::make_shared<Buffer>(std::move(buffer).value());
   get->to.clear();
   for (const Segment& segment : get->decoded.segments) {
@@ -237,7 +241,7 @@ void Reader::on_read_done(const GetPtr& get, ReadId /*read*/, Status status) {
     get->stage = GetStage::granted;
     if (peer->session && get->claim != 0) {
       // The session that the read belonged to went, and the next one was up before the read had ended.
-      if (peers_.link(*peer, get->transport) != link) return claim_again(get);
+      if (get->session.lock() != peer->session) return claim_again(get);
       // The data path alone broke. Try again over what is there now, but not in a circle; if nothing is, the
       // failure itself is the outcome: it says what has happened, and that another get may well succeed.
       const bool again = !std::exchange(get->retried_read, true) && route_of(*peer, *get).link != nullptr;
