@@ -43,10 +43,7 @@ void VerbsLink::connect_missing() {
   if (have == 0) {
     state_ = State::connecting;
     // The peer may have another device since: old keys are worth nothing then.
-    for (auto& [id, memory] : memories_) {
-      memory.keys = nullptr;
-      memory.problem.reset();
-    }
+    forget_keys();
     request_keys();
   }
   const std::size_t count = host_.options.queue_pairs - have;
@@ -259,11 +256,8 @@ void VerbsLink::destroy(Pairs pairs) {
 
 Status VerbsLink::on_renewed(const verbs_wire::Renewed& message) {
   peer_ = {.usable = true, .port = message.port};
-  if (pending_) end_pending();  // the peer's end of it, if it was made, went with the old device
-  for (auto& [id, memory] : memories_) {
-    memory.keys = nullptr;
-    memory.problem.reset();
-  }
+  end_pending();  // the peer's end of it, if it was made, went with the old device
+  forget_keys();
   if (reads_) reads_->drain_all();
   host_.loop.cancel(std::exchange(retry_timer_, 0));
   retry_delay_ = host_.options.retry_first;
@@ -274,6 +268,13 @@ Status VerbsLink::on_renewed(const verbs_wire::Renewed& message) {
 }
 
 // --- Keys.
+
+void VerbsLink::forget_keys() {
+  for (auto& [id, memory] : memories_) {
+    memory.keys = nullptr;
+    memory.problem.reset();
+  }
+}
 
 void VerbsLink::request_keys() {
   verbs_wire::Keys message;

@@ -116,6 +116,7 @@ class VerbsLink final : public Link {
   void note_failure(const Error& why);
   void arm_retry();
   void retry();
+  void forget_keys();
   void request_keys();
   void arm_idle();
   void close_if_idle();
