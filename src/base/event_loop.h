@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <stagewire/base/deadline.h>
 #include <stagewire/base/result.h>
@@ -30,6 +33,9 @@ class EventLoop {
  public:
   using Task = UniqueFunction<void()>;
   using TimerId = std::uint64_t;
+  /// Told of the stages that the loop's owner gets to (fault_points.h); for tests, which end the process
+  /// there.
+  using Reached = std::function<void(std::string_view point)>;
 
   /// Starts the thread; `name` (≤ 15 characters) names it for debuggers. Whether that worked is what ready()
   /// says.
@@ -46,8 +52,15 @@ class EventLoop {
   /// end of stop() are dropped there, and those posted later when the loop is destroyed.
   void post(Task task);
   bool on_loop_thread() const noexcept;
+  /// Who is told of fault points; nobody without it. Before anything is posted.
+  void on_reach(Reached reached) { reached_ = std::move(reached); }
 
   // Loop thread only:
+
+  /// The work is at this fault point now.
+  void reach(std::string_view point) const {
+    if (reached_) reached_(point);
+  }
 
   /// Runs what other threads have posted so far, now instead of on the next turn: for a handler whose input
   /// must not overtake what they had posted before it was sent. What the loop's own thread has posted still
@@ -72,6 +85,7 @@ class EventLoop {
 
   std::unique_ptr<State> state_;  // none if the start failed
   std::optional<Error> problem_;
+  Reached reached_;
 };
 
 }  // namespace stagewire

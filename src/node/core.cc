@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fault_points.h"
 #include "base/oneshot.h"
 #include "node/on_loop.h"
 #include "session/socket.h"
@@ -51,18 +52,19 @@ std::string name_or_pid(const NodeConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<NodeCore>> NodeCore::create(NodeConfig config,
-                                                   const VerbsTransport::OpenApi& open_verbs) {
+Result<std::unique_ptr<NodeCore>> NodeCore::create(NodeConfig config, Seams seams) {
   STAGEWIRE_TRY(validate(config));
   STAGEWIRE_ASSIGN(std::string secret, load_secret(config));
   std::unique_ptr<NodeCore> core(new NodeCore(std::move(config), std::move(secret)));
   STAGEWIRE_TRY(core->loop_.ready());
+  core->loop_.on_reach(std::move(seams.reached));
   STAGEWIRE_TRY(core->make_pools());
   STAGEWIRE_TRY(core->make_transports());
-  const std::optional<Status> listening = core->on_loop<Status>([raw = core.get(), open_verbs]() -> Status {
-    STAGEWIRE_TRY(raw->make_verbs(open_verbs));
-    return raw->start_listening();
-  });
+  const std::optional<Status> listening =
+      core->on_loop<Status>([raw = core.get(), open_verbs = std::move(seams.open_verbs)]() -> Status {
+        STAGEWIRE_TRY(raw->make_verbs(open_verbs));
+        return raw->start_listening();
+      });
   if (!listening) return Error(ErrorKind::internal, "the event loop did not start");
   if (!listening->ok()) return listening->error();
   return core;
@@ -257,6 +259,7 @@ bool NodeCore::is_own_address(const std::string& address) const {
 // --- Sessions → parts.
 
 void NodeCore::on_up(const std::shared_ptr<Session>& session) {
+  loop_.reach(fault_point::kSessionUp);
   log_->info("session with " + session->peer_label() + " is up; " + session->route_note());
   directory_.add(session);
   peers_->on_up(session);
@@ -272,8 +275,10 @@ Status NodeCore::on_frame(Session& session, wire::Frame& frame, Fd descriptor) {
     peers_->on_memory_gone(session, gone->memory);
     return {};
   }
-  if (const auto* message = std::get_if<wire::TransportMessage>(&frame))
+  if (const auto* message = std::get_if<wire::TransportMessage>(&frame)) {
+    loop_.reach(fault_point::kTransportMessage);
     return peers_->on_transport_message(session, *message);
+  }
   if (std::holds_alternative<wire::Lifeline>(frame))
     return peers_->on_lifeline(session, std::move(descriptor));
   if (const auto* beat = std::get_if<wire::Heartbeat>(&frame)) {
@@ -291,10 +296,12 @@ Status NodeCore::on_frame(Session& session, wire::Frame& frame, Fd descriptor) {
 void NodeCore::dispatch_to_lender(const NodeId& reader, const wire::Frame& frame) {
   const Time now = boottime_now();
   if (const auto* claim = std::get_if<wire::Claim>(&frame)) {
+    loop_.reach(fault_point::kClaimReceived);
     lender_->on_claim(reader, *claim, now);
   } else if (const auto* cancel = std::get_if<wire::CancelClaim>(&frame)) {
     lender_->on_cancel(reader, *cancel, now);
   } else if (const auto* consumed = std::get_if<wire::Consumed>(&frame)) {
+    loop_.reach(fault_point::kConsumedReceived);
     lender_->on_consumed(reader, *consumed, now);
   } else if (const auto* release = std::get_if<wire::Release>(&frame)) {
     lender_->on_release(reader, *release, now);
@@ -303,10 +310,14 @@ void NodeCore::dispatch_to_lender(const NodeId& reader, const wire::Frame& frame
 }
 
 Status NodeCore::dispatch_to_reader(const NodeId& lender, wire::Frame& frame) {
-  if (auto* grant = std::get_if<wire::Grant>(&frame)) return reader_->on_grant(lender, std::move(*grant));
+  if (auto* grant = std::get_if<wire::Grant>(&frame)) {
+    loop_.reach(fault_point::kGrantReceived);
+    return reader_->on_grant(lender, std::move(*grant));
+  }
   if (const auto* refuse = std::get_if<wire::Refuse>(&frame)) {
     reader_->on_refuse(lender, *refuse);
   } else if (const auto* settled = std::get_if<wire::Settled>(&frame)) {
+    loop_.reach(fault_point::kSettledReceived);
     reader_->on_settled(lender, *settled);
   }
   return {};
@@ -386,6 +397,7 @@ void NodeCore::connect(const std::string& address, Sessions::Connected connected
 
 void NodeCore::on_lease(LeaseId lease, const NodeId& reader, const Publication& publication) {
   lease_table_.add(lease, reader, publication.facts());
+  loop_.reach(fault_point::kLeaseMade);
 }
 
 void NodeCore::on_lease_end(LeaseId lease) {

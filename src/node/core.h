@@ -26,6 +26,7 @@
 #include "node/mailbox.h"
 #include "node/peers.h"
 #include "node/reader.h"
+#include "node/seams.h"
 #include "session/sessions.h"
 #include "transport/transport.h"
 #include "transport/verbs/verbs_transport.h"
@@ -36,9 +37,7 @@ class TcpTransport;
 
 class NodeCore final : public SessionHandler, public LenderOutput, public PeersOutput, public ReaderOutput {
  public:
-  /// `open_verbs` reaches the RDMA library; tests put theirs here.
-  static Result<std::unique_ptr<NodeCore>> create(NodeConfig config,
-                                                  const VerbsTransport::OpenApi& open_verbs);
+  static Result<std::unique_ptr<NodeCore>> create(NodeConfig config, Seams seams);
   ~NodeCore() override;
   NodeCore(const NodeCore&) = delete;
   NodeCore& operator=(const NodeCore&) = delete;

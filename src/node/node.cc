@@ -13,11 +13,12 @@ Node::Node(std::unique_ptr<NodeCore> core) : core_(std::move(core)) {}
 Node::~Node() = default;
 
 Result<std::shared_ptr<Node>> Node::create(NodeConfig config) {
-  return NodeMaker::make(std::move(config), [] { return open_real_verbs(); });
+  return NodeMaker::make(std::move(config),
+                         {.open_verbs = [] { return open_real_verbs(); }, .reached = nullptr});
 }
 
-Result<std::shared_ptr<Node>> NodeMaker::make(NodeConfig config, const VerbsTransport::OpenApi& open_verbs) {
-  Result<std::unique_ptr<NodeCore>> core = NodeCore::create(std::move(config), open_verbs);
+Result<std::shared_ptr<Node>> NodeMaker::make(NodeConfig config, Seams seams) {
+  Result<std::unique_ptr<NodeCore>> core = NodeCore::create(std::move(config), std::move(seams));
   if (!core.ok()) return std::move(core.error().with_operation("create node"));
   return std::shared_ptr<Node>(new Node(std::move(core).value()));
 }

@@ -1,5 +1,5 @@
-// NodeMaker: makes nodes over a given RDMA library: Node::create() over the one that is installed, tests over
-// theirs. Stateless; any thread.
+// NodeMaker: makes nodes with given seams: Node::create() with the product's, tests with theirs. Stateless;
+// any thread.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,13 @@
 #include <stagewire/base/config.h>
 #include <stagewire/node/node.h>
 
-#include "transport/verbs/verbs_transport.h"
+#include "node/seams.h"
 
 namespace stagewire {
 
 struct NodeMaker {
   /// Errors as Node::create()'s.
-  static Result<std::shared_ptr<Node>> make(NodeConfig config, const VerbsTransport::OpenApi& open_verbs);
+  static Result<std::shared_ptr<Node>> make(NodeConfig config, Seams seams);
 };
 
 }  // namespace stagewire

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fault_points.h"
 #include "base/units.h"
 
 namespace stagewire {
@@ -216,12 +217,14 @@ void Reader::start_read(const GetPtr& get) {
                          });
                        });
   get->read = id;
+  loop_.reach(fault_point::kReadStarted);
 }
 
 void Reader::on_read_done(const GetPtr& get, ReadId /*read*/, Status status) {
   if (get->stage != GetStage::reading) return;  // being aborted: its settling decides
   Link* const link = std::exchange(get->link, nullptr);
   if (status.ok()) {
+    loop_.reach(fault_point::kReadDone);
     if (!lease_holds(get)) {
       return fail(
           get,

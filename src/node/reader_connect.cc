@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault_points.h"
 #include "node/reader.h"
 
 namespace stagewire {
@@ -109,7 +110,10 @@ void Reader::claim_at(const NodeId& lender, const GetPtr& get) {
   if (get->stage == GetStage::claiming && get->peer == lender && get->claim != 0) {
     return output_.send_to_lender(lender, book_.frame_of(*get));
   }
-  if (const auto claim = book_.open(lender, get)) output_.send_to_lender(lender, *claim);
+  const auto claim = book_.open(lender, get);
+  if (!claim) return;
+  output_.send_to_lender(lender, *claim);
+  loop_.reach(fault_point::kClaimSent);
 }
 
 void Reader::on_claim_unsent(const GetPtr& get) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/fault_points.h"
 #include "node/reader.h"
 #include "payload/scatter.h"
 
@@ -71,6 +72,8 @@ void Reader::deliver_inline(const GetPtr& get) {
     std::memcpy(body.get() + segment.offset, from, segment.length);
     from += segment.length;
   }
+  if (get->options.placement == Placement::view)
+    get->placement_note = "copied: a payload of up to inline_limit bytes comes inside the grant";
   std::byte* data = body.get();
   deliver(get, data, std::move(body), false);
 }
@@ -208,6 +211,7 @@ void Reader::succeed(const GetPtr& get, Payload payload, bool view) {
 }
 
 void Reader::on_view_released(const NodeId& lender, std::uint64_t claim, std::uint64_t lease) {
+  loop_.reach(fault_point::kViewReleased);
   if (!book_.known(lender, claim)) return;  // the lender has died; there is nobody to tell
   const wire::Consumed consumed{.claim = claim, .lease = lease};
   book_.close_with(lender, claim, consumed);

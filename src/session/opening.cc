@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fault_points.h"
 #include "session/socket.h"
 
 namespace stagewire {
@@ -92,6 +93,7 @@ class OpeningBase : public Opening {
     return std::move(socket_);
   }
   int fd() const { return socket_.get(); }
+  void reach(std::string_view point) const { loop_.reach(point); }
   bool unix_socket() const { return unix_socket_; }
   bool finished() const { return !opened_; }
 
@@ -142,6 +144,7 @@ class DialOpening final : public OpeningBase {
                    "cannot connect: " + Error::from_errno(error, "connect").message());
     }
     STAGEWIRE_TRY(check_user(mode_));
+    reach(fault_point::kDialled);
     expect(kReplySize);
     return send(handshake_.hello());
   }
@@ -156,6 +159,7 @@ class DialOpening final : public OpeningBase {
       return std::move(proof).error();
     }
     STAGEWIRE_TRY(send(*proof));
+    reach(fault_point::kProofSent);
     finish_with(handshake_.result(), mode_, true);
     return {};
   }
@@ -179,6 +183,7 @@ class AcceptOpening final : public OpeningBase {
  private:
   Status on_bytes(std::string bytes) override {
     if (bytes.size() == kHelloSize) return on_hello(bytes);
+    reach(fault_point::kProofReceived);
     STAGEWIRE_ASSIGN(const HandshakeResult result, handshake_.on_proof(bytes));
     finish_with(result, mode_, false);
     return {};
@@ -197,6 +202,7 @@ class AcceptOpening final : public OpeningBase {
       return {};
     }
     STAGEWIRE_TRY(check_user(mode_));
+    reach(fault_point::kHelloReceived);
     std::string refusal;
     Result<std::string> reply = handshake_.on_hello(bytes, refusal);
     if (!reply.ok()) {

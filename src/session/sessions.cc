@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/fault_points.h"
 #include "session/socket.h"
 
 namespace stagewire {
@@ -96,6 +97,7 @@ void Sessions::on_accepted(std::list<std::unique_ptr<Greeting>>::iterator greeti
 
 void Sessions::on_data(Fd socket, const DataHello& hello) {
   if (closed_) return;
+  loop_.reach(fault_point::kDataOpened);
   for (const auto& [peer, session] : sessions_) {
     if (session->tag() != hello.session) continue;
     if (!verify_data_hello(hello, session->key()) || !session->use_data_index(hello.index)) {
@@ -173,7 +175,10 @@ Result<std::shared_ptr<Session>> Sessions::establish(GreetedConnection greeted, 
     return Error(ErrorKind::busy,
                  "there are already " + std::to_string(sessions_.size()) + " sessions (max_sessions)");
   }
-  if (greeted.initiator) STAGEWIRE_TRY(greeted.connection->send(own_welcome(peer)));
+  if (greeted.initiator) {
+    loop_.reach(fault_point::kGreeted);
+    STAGEWIRE_TRY(greeted.connection->send(own_welcome(peer)));
+  }
   auto session = std::make_shared<Session>(
       loop_, std::move(greeted.connection), greeted.auth, greeted.initiator, greeted.started,
       std::move(greeted.welcome), std::move(greeted.peer_ip), std::move(route_note), config_.times, handler_);

@@ -27,7 +27,7 @@ class TwoNodes : public ::testing::Test {
     config.log_level = "off";
     config.routes = std::move(routes);
     config.rdma_device = device;
-    auto made = NodeCore::create(config, open);
+    auto made = NodeCore::create(config, {.open_verbs = open, .reached = nullptr});
     return std::move(made).value();
   }
   void start(const std::vector<std::string>& routes) {

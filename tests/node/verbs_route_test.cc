@@ -150,8 +150,10 @@ TEST_F(VerbsRoute, ADeviceThatDoesNotExistIsAnError) {
   config.routes = {"verbs"};
   config.publish_pool_size = config.receive_pool_size = 1U << 20U;
   config.rdma_device = "mlx5_3";
-  const auto made = NodeCore::create(
-      config, [this]() -> Result<std::shared_ptr<VerbsApi>> { return std::shared_ptr<VerbsApi>(fake_); });
+  const auto open = [this]() -> Result<std::shared_ptr<VerbsApi>> {
+    return std::shared_ptr<VerbsApi>(fake_);
+  };
+  const auto made = NodeCore::create(config, {.open_verbs = open, .reached = nullptr});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().kind(), ErrorKind::config);
   EXPECT_NE(made.error().message().find("fake0, fake1"), std::string::npos);

@@ -1,5 +1,5 @@
-// What the peer does to itself when told: break its sockets, run out of descriptors, fork, dial from many
-// threads, put and get from many threads. See peer.h.
+// What the peer does to itself when told: end or stop at a fault point, break its sockets, run out of
+// descriptors, fork, dial from many threads, put and get from many threads. See peer.h.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -134,9 +134,15 @@ Line stress(Peer& peer, const Line& line) {
   return Line("ok").with("good", result.good).with("problem", result.problem);
 }
 
+Line arm(Peer& peer, const Line& line) {
+  peer.trigger.arm(line.text("point"), line.text("signal") == "stop" ? SIGSTOP : SIGKILL);
+  return Line("ok");
+}
+
 }  // namespace
 
 void add_fault_commands(Commands& commands) {
+  commands["arm"] = arm;
   commands["fill_files"] = fill_files;
   commands["free_files"] = free_files;
   commands["cpu_time"] = cpu_time;

@@ -3,9 +3,11 @@
 #include <string>
 #include <utility>
 
+#include "node/node_maker.h"
 #include "process/peer/peer.h"
 #include "process/support/process_state.h"
 #include "process/support/progress.h"
+#include "transport/verbs/verbs_real.h"
 
 namespace stagewire::test {
 
@@ -23,8 +25,11 @@ Line start(Peer& peer, const Line& line) {
   }
   if (line.has(FakeRdma::kFabric))
     peer.rdma = std::make_unique<FakeRdma>(line.text(FakeRdma::kFabric), line.number(FakeRdma::kNumber));
+  const EventLoop::Reached reached = [&peer](std::string_view point) { peer.trigger.at(point); };
   Result<std::shared_ptr<Node>> node =
-      peer.rdma ? peer.rdma->create_node(std::move(config)) : Node::create(std::move(config));
+      peer.rdma ? peer.rdma->create_node(std::move(config), reached)
+                : NodeMaker::make(std::move(config),
+                                  {.open_verbs = [] { return open_real_verbs(); }, .reached = reached});
   if (!node.ok()) return failed(node.error());
   peer.node = std::move(node).value();
   const std::vector<std::string> addresses = peer.node->addresses();

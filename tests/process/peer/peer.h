@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "process/support/fake_rdma.h"
+#include "process/support/fault_trigger.h"
 #include "process/support/line.h"
 #include "process/support/pattern.h"
 
@@ -29,6 +30,7 @@ struct NamedGet {
 struct Peer {
   std::uint64_t descriptors_at_start = 0;
   std::unique_ptr<FakeRdma> rdma;  ///< what the node reads through, if the test says so; outlives it
+  FaultTrigger trigger;            ///< of the node's fault points; outlives it
   std::shared_ptr<Node> node;
   std::map<std::string, NamedGet> gets;
   std::map<std::string, std::shared_ptr<Connector>> connectors;

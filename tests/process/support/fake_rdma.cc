@@ -22,10 +22,11 @@ const std::string& FakeRdma::obstacle() {
   return FakeFabric::obstacle();
 }
 
-Result<std::shared_ptr<Node>> FakeRdma::create_node(NodeConfig config) const {
-  return NodeMaker::make(std::move(config), [verbs = verbs_]() -> Result<std::shared_ptr<VerbsApi>> {
+Result<std::shared_ptr<Node>> FakeRdma::create_node(NodeConfig config, EventLoop::Reached reached) const {
+  const auto open = [verbs = verbs_]() -> Result<std::shared_ptr<VerbsApi>> {
     return std::shared_ptr<VerbsApi>(verbs);
-  });
+  };
+  return NodeMaker::make(std::move(config), {.open_verbs = open, .reached = std::move(reached)});
 }
 
 std::string FakeRdma::leaks() const {

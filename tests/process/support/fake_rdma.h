@@ -8,6 +8,8 @@
 
 #include <stagewire/node/node.h>
 
+#include "base/event_loop.h"
+
 namespace stagewire::testing_support {
 class FakeVerbs;
 }  // namespace stagewire::testing_support
@@ -27,7 +29,8 @@ class FakeRdma {
   /// Why it can't be used here; empty: it can.
   static const std::string& obstacle();
 
-  Result<std::shared_ptr<Node>> create_node(NodeConfig config) const;
+  /// `reached` is told of the node's fault points.
+  Result<std::shared_ptr<Node>> create_node(NodeConfig config, EventLoop::Reached reached = nullptr) const;
   /// What nodes have not given back; "" if nothing.
   std::string leaks() const;
 

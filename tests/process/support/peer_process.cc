@@ -128,6 +128,13 @@ void PeerProcess::resume() {
   }
 }
 
+bool PeerProcess::wait_for_stop() {
+  int status = 0;
+  return far_ == nullptr &&
+         eventually([&] { return ::waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_; }) &&
+         WIFSTOPPED(status);
+}
+
 bool PeerProcess::wait_for_end() {
   const bool ended = far_ != nullptr
                          ? far_->wait_for_end(pid_)

@@ -38,6 +38,14 @@ std::size_t open_descriptors() {
   return full ? 0 : count - 1;  // the iterator's own
 }
 
+std::size_t running_threads() {
+  std::size_t count = 0;
+  std::error_code ended;  // a thread that was listed may be gone
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ended))
+    ++count;
+  return count;
+}
+
 std::set<std::string> left_behind_names() {
   std::set<std::string> names;
   std::error_code ignored;

@@ -12,6 +12,8 @@ namespace stagewire::test {
 inline constexpr int kPipePriority = 6;
 /// Open descriptors of this process.
 std::size_t open_descriptors();
+/// Of this process.
+std::size_t running_threads();
 /// Sockets and files of stagewire in /dev/shm and /tmp.
 std::set<std::string> left_behind_names();
 /// Ends the sessions of this process from below, as a broken network does: shuts down every connected socket

@@ -87,6 +87,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
  protected:
   void SetUp() override {
     names_before_ = left_behind_names();
+    threads_before_ = running_threads();
     socket_dir_ = "/tmp/stagewire-test-" + std::to_string(::getpid());
     if (GetParam() == Route::net6 && !has_ipv6()) GTEST_SKIP() << "this host has no IPv6 loopback address";
     const bool fake = GetParam() == Route::fake_verbs;
@@ -105,6 +106,8 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     std::error_code ignored;
     std::filesystem::remove_all(socket_dir_, ignored);
     EXPECT_EQ(left_behind_names(), names_before_);
+    EXPECT_TRUE(eventually([this] { return running_threads() <= threads_before_; }, std::chrono::seconds(10)))
+        << running_threads() << " threads run, " << threads_before_ << " did before";
   }
 
   /// The options both nodes share; `extra` wins.
@@ -300,6 +303,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   std::unique_ptr<FakeRdma> rdma_;
   std::uint64_t next_rdma_number_ = 1;
   std::set<std::string> names_before_;
+  std::size_t threads_before_ = 0;
 };
 
 inline std::string route_name(const ::testing::TestParamInfo<Route>& info) {
