@@ -48,6 +48,7 @@ struct ServeOptions {
   std::vector<std::string> sizes;  ///< empty: 8 B, and 4 KiB to max_size
   std::string max_size = "1 GiB";
   bool echo = false;   ///< answer bare TCP pings, on every interface
+  bool json = false;   ///< where it listens and what it serves, as JSON
   double seconds = 0;  ///< then ends; 0: until interrupted
 };
 int run_bench_serve(const ServeOptions& options);

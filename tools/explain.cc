@@ -50,7 +50,7 @@ int run_explain(const ExplainOptions& options) {
   if (options.json) {
     Json json = Json::object();
     json.set("node", (*node)->id().hex()).set("addresses", (*node)->addresses());
-    json.set("peer", options.peer).set("reached", reached.ok());
+    if (!options.peer.empty()) json.set("peer", options.peer).set("reached", reached.ok());
     if (!reached.ok()) json.set("error", reached.error().to_string());
     json.set("explain", text);
     std::printf("%s\n", json.text().c_str());

@@ -1,6 +1,7 @@
 // The stagewire command: its options and help, and nothing else. Each subcommand fills a plain struct and
 // calls the function that does the work. The only file that knows CLI11.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -31,9 +32,12 @@ void print_version(bool json) {
 }
 
 std::string node_option_names() {
+  std::size_t width = 0;
+  for (const stagewire::ConfigOption& option : stagewire::config_options())
+    width = std::max(width, option.name.size() + 2);
   std::string text;
   for (const stagewire::ConfigOption& option : stagewire::config_options()) {
-    text += "  " + padded(option.name, 21) + option.doc;
+    text += "  " + padded(option.name, width) + option.doc;
     if (!option.default_text.empty() && !option.secret) text += " [" + option.default_text + "]";
     text += '\n';
   }
@@ -56,6 +60,10 @@ void add_json(CLI::App* command, bool& json) {
 
 void add_progress(CLI::App* command, bool& progress) {
   command->add_flag("--progress", progress, "say on stderr what is going on, even where it is no terminal");
+}
+
+CLI::Validator not_empty() {
+  return {[](const std::string& text) { return text.empty() ? "it may not be empty" : std::string(); }, ""};
 }
 
 using Action = std::function<int()>;
@@ -89,8 +97,11 @@ void add_explain(CLI::App& app, Action& action) {
       app.add_subcommand("explain", "Show what a node makes of its configuration, and how it reaches a peer");
   add_node_options(command, options->node);
   command->add_option("--peer", options->peer, "connect to this address first, and show the route and why")
-      ->type_name("ADDRESS");
-  command->add_option("--wait", options->wait, "how long connecting may take")->capture_default_str();
+      ->type_name("ADDRESS")
+      ->check(not_empty());
+  command->add_option("--wait", options->wait, "how long connecting may take")
+      ->type_name("DURATION")
+      ->capture_default_str();
   command->add_flag("--config-table", options->config_table, "print the table of all options, as Markdown");
   command->add_flag("--show-config", options->show_config, "print the effective configuration, as YAML");
   add_json(command, options->json);
@@ -120,18 +131,23 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   CLI::App* command =
       bench.add_subcommand("serve", "Publish payloads of all sizes for `bench run` on another host");
   add_node_options(command, options->node);
-  command->add_option("--max-size", options->max_size, "the largest payload")->capture_default_str();
+  command->add_option("--max-size", options->max_size, "the largest payload")
+      ->type_name("SIZE")
+      ->capture_default_str();
   command
       ->add_option(
           "--size", options->sizes,
           "serve these sizes alone, multiples of 8 bytes up to 1GiB; with commas (default: 8B, then 4KiB "
           "to --max-size in steps of four, and 195MB)")
+      ->type_name("SIZE,...")
       ->delimiter(',');
   command->add_flag("--echo", options->echo,
                     "answer bare TCP pings for `bench run --mode ping`, from anybody, on all interfaces");
   command->add_option("--seconds", options->seconds, "end after so many seconds; 0: when interrupted")
+      ->type_name("S")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  add_json(command, options->json);
   command->footer(
       "Prints the addresses it listens on. Give both sides the same secret and this one an address "
       "that the other can reach:\n  stagewire bench serve --set listen=0.0.0.0:7777 --set "
@@ -147,6 +163,7 @@ void add_bench_run(CLI::App& bench, Action& action) {
   add_node_options(command, options->node);
   command->add_option("--peer", options->peer, "where `bench serve` listens")
       ->type_name("ADDRESS")
+      ->check(not_empty())
       ->required();
   command
       ->add_option(
@@ -154,18 +171,23 @@ void add_bench_run(CLI::App& bench, Action& action) {
           "view (read in place where the route can), into (a given destination), copy (the receive pool), "
           "object (a dict of 56 tensors), pages (a destination of scattered pages), inline (sizes that come "
           "in the grant), ping (no get at all: a bare TCP ping-pong of 256 bytes); with commas")
+      ->type_name("MODE,...")
       ->delimiter(',')
       ->check(CLI::IsMember({"view", "into", "copy", "object", "pages", "inline", "ping"}))
       ->capture_default_str();
   command->add_option("--size", options->sizes, "sizes, with commas; default: all that the peer serves")
+      ->type_name("SIZE,...")
       ->delimiter(',');
   command->add_option("--page-size", options->page_size, "bytes of a page in the mode pages")
+      ->type_name("SIZE")
       ->capture_default_str();
   command->add_option("--depth", options->depths, "gets at once, 1 to 32; with commas")
+      ->type_name("N,...")
       ->delimiter(',')
       ->check(CLI::Range(1, 32))
       ->capture_default_str();
   command->add_option("--gets", options->gets, "gets (or pings) per row; 0: chosen by size")
+      ->type_name("N")
       ->capture_default_str();
   command
       ->add_option("--warm-up", options->warm_up,
@@ -215,11 +237,13 @@ void add_bench(CLI::App& app, Action& action) {
   add_progress(command, options->progress);
   command->callback([options, list, &action, command] {
     if (!command->get_subcommands().empty()) return;
-    action = [options, list] { return *list ? list_bench_cases() : run_bench(*options); };
+    action = [options, list] { return *list ? list_bench_cases(options->json) : run_bench(*options); };
   });
   CLI::App* faults =
       command->add_subcommand("faults", "The case faults alone: kills peers, times the typed error");
-  faults->add_option("--kills", options->kills, "kills per way; 0: 100")->check(CLI::Range(0, 10'000));
+  faults->add_option("--kills", options->kills, "kills per way; 0: 100")
+      ->type_name("N")
+      ->check(CLI::Range(0, 10'000));
   faults->add_flag("--check", options->check, "exit code 1 if a figure misses its target");
   add_json(faults, options->json);
   add_progress(faults, options->progress);
@@ -238,7 +262,7 @@ void add_bench_peer(CLI::App& app, Action& action) {
   auto cpu = std::make_shared<int>(-1);
   CLI::App* command = app.add_subcommand("bench-peer", "The other process of a measurement");
   command->group("");  // started by bench and demo alone: not in the help
-  command->add_option("--cpu", *cpu, "bind to this CPU");
+  command->add_option("--cpu", *cpu, "bind to this CPU")->type_name("N");
   command->callback([cpu, &action] { action = [cpu] { return run_bench_peer(*cpu); }; });
 }
 

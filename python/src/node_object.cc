@@ -281,6 +281,23 @@ void bind_node(nb::module_& m) {
       .def("withdraw", &withdraw, "what"_a, nb::kw_only(), "from_stage"_a = "", "to_stage"_a = "",
            "namespace"_a = "", "Withdraws what a ticket or key names. False if there was nothing.", Guard())
       .def(
+          "withdraw_prefix",
+          [](const NodeObject& self, const std::string& prefix, const std::string& name_space) {
+            return unlocked([&] { return self.node->withdraw_prefix(name_space, prefix); });
+          },
+          "prefix"_a, nb::kw_only(), "namespace"_a = "",
+          "Withdraws every payload of a namespace whose key starts with `prefix`, whatever its stages. "
+          "Returns "
+          "how many.",
+          Guard())
+      .def(
+          "withdraw_everywhere",
+          [](const NodeObject& self, const std::string& key, const std::string& name_space) {
+            return unlocked([&] { return self.node->withdraw_everywhere(name_space, key); });
+          },
+          "key"_a, nb::kw_only(), "namespace"_a = "",
+          "Withdraws the key on every edge of a namespace. Returns how many payloads that were.", Guard())
+      .def(
           "connect",
           [](const NodeObject& self, const std::string& address) {
             unlocked([&] { self.node->connect(address); });

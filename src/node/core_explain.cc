@@ -122,7 +122,13 @@ std::string NodeCore::explain_on_loop() {
   }
   text += "  transports:\n";
   for (const auto& transport : transports_) {
-    const Viability viability = transport->viability();
+    Viability viability = transport->viability();
+    if (transport->name() == "tcp" && !tcp_allowed_) {
+      viability = {
+          false,
+          "not viable, because there is neither a secret (stagewire keygen makes one) nor an explicit "
+          "'insecure: true'"};
+    }
     text += "    " + std::string(transport->name()) + ": " + (viability.viable ? "viable, " : "") +
             viability.reason + "\n" + transport->explain();
   }

@@ -31,7 +31,8 @@ Result<Address> Address::parse(std::string_view text) {
     return address;
   }
   Result<HostPort> parsed = parse_host_port(text);
-  if (!parsed.ok()) return bad(text, parsed.error().message());
+  if (!parsed.ok())
+    return Error(ErrorKind::invalid_argument, parsed.error().message() + ", unix:@name or unix:/path");
   address.host = std::move(parsed->host);
   address.port = parsed->port;
   return address;

@@ -241,6 +241,17 @@ def test_readers(pair: tuple[Any, Any]) -> None:
             sender.put("k", 1, readers=readers)
 
 
+def test_many_keys_are_withdrawn_at_once(sender: Any, receiver: Any) -> None:
+    for key in ("a/1", "a/2", "b"):
+        sender.put(key, 1, from_stage="0", to_stage="1")
+    sender.put("b", 2, from_stage="1", to_stage="2")
+    sender.put("a/1", 3, namespace="other")
+    assert sender.withdraw_prefix("a/") == 2 and sender.withdraw_prefix("a/") == 0
+    assert sender.withdraw_everywhere("b") == 2 and sender.withdraw_everywhere("b") == 0
+    assert sender.stats()["published"] == 1
+    assert receiver.get(sender.address, "a/1", namespace="other") == 3
+
+
 def test_each_error_is_its_exception(make_node: Any) -> None:
     sender, receiver = make_node(publish_pool_size="1 MiB"), make_node()
     with pytest.raises(stagewire.DeadlineExceeded) as caught:

@@ -196,6 +196,19 @@ class ExplainTest(CommandTest):
                 self.assertIn(expected, self.expect(USAGE, "explain", "--set", item).stderr)
         self.expect(USAGE, "explain", "--config", "/nonexistent.yaml")
         self.expect(USAGE, "explain", "--wait", "soon")
+        self.expect(USAGE, "explain", "--peer", "")
+        # An address of another host, and nothing to know its callers by.
+        self.assertIn("keygen", self.expect(USAGE, "explain", "--set", "listen=300.1.1.1:5").stderr)
+        self.assertIn("tcp_available_congestion_control",
+                      self.expect(USAGE, "explain", "--set", "tcp_congestion=nonsense").stderr)
+
+    def test_tcp_needs_a_secret(self):
+        def tcp(*words):
+            lines = self.expect(OK, "explain", *words).stdout.splitlines()
+            return next(line for line in lines if line.startswith("    tcp:"))
+
+        self.assertIn("not viable, because there is neither a secret", tcp())
+        self.assertIn("tcp: viable", tcp("--set", "insecure=true"))
 
     def test_a_peer_that_is_not_there(self):
         report = self.expect_json(FAILED, "explain", "--json", "--peer", "127.0.0.1:1", "--wait", "300 ms",
@@ -205,13 +218,17 @@ class ExplainTest(CommandTest):
         self.assertIn("refused", report["error"])
 
     def test_an_address_that_is_none(self):
-        self.expect(USAGE, "explain", "--peer", "nonsense", "--wait", "300 ms")
+        said = self.expect(USAGE, "explain", "--peer", "nonsense", "--wait", "300 ms").stderr
+        self.assertIn("the port is missing", said)
+        self.assertEqual(said.count("expected"), 1, said)
 
 
 class BenchTest(CommandTest):
     def test_list(self):
         names = [line.split()[0] for line in self.expect(OK, "bench", "--list").stdout.splitlines()]
         self.assertEqual(tuple(names), CASES)
+        listed = self.expect_json(OK, "bench", "--list", "--json")
+        self.assertEqual(tuple(case["case"] for case in listed), CASES)
 
     def test_a_case_that_breaks_off(self):
         # No room for what the case publishes.
@@ -327,7 +344,7 @@ class BenchHostsTest(CommandTest):
 
         wrong = ("--set", f"secret_file={self.secret_file()}")
         self.assertIn("auth_failed", self.expect(FAILED, "explain", "--peer", address, *wrong).stderr)
-        self.assertIn("auth_failed", self.expect(RUNTIME, "bench", "run", "--peer", address, *wrong).stderr)
+        self.assertIn("auth_failed", self.expect(USAGE, "bench", "run", "--peer", address, *wrong).stderr)
 
         server.send_signal(signal.SIGINT)
         self.assertEqual(server.wait(HANG_GUARD), OK)

@@ -87,7 +87,14 @@ const std::vector<BenchCase>& bench_cases() {
   return kCases;
 }
 
-int list_bench_cases() {
+int list_bench_cases(bool json) {
+  if (json) {
+    Json list = Json::list();
+    for (const BenchCase& c : bench_cases())
+      list.push(Json::object().set("case", c.name).set("help", c.help));
+    std::printf("%s\n", list.text().c_str());
+    return kExitOk;
+  }
   for (const BenchCase& c : bench_cases())
     std::printf("%-12s%s\n", std::string(c.name).c_str(), std::string(c.help).c_str());
   return kExitOk;

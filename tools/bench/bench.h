@@ -74,8 +74,8 @@ Result<std::vector<Figure>> bench_faults(const Bench& bench);
 
 /// Runs the cases and prints the table or JSON. Returns an exit code.
 int run_bench(const BenchOptions& options);
-/// Prints the names of the cases.
-int list_bench_cases();
+/// Prints the names of the cases and what they measure.
+int list_bench_cases(bool json);
 
 /// The machine as far as figures depend on it.
 Json machine_json();

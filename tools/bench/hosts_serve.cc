@@ -15,6 +15,7 @@
 #include "bench/data.h"
 #include "bench/hosts.h"
 #include "commands.h"
+#include "common/json.h"
 
 namespace stagewire::tools {
 
@@ -74,6 +75,22 @@ void wait_for_end(const sigset_t& ending, double seconds) {
   static_cast<void>(::sigtimedwait(&ending, nullptr, &wait));
 }
 
+void announce(bool as_json, const std::vector<std::string>& addresses, const Catalog& catalog, bool echo) {
+  if (as_json) {
+    Json sizes = Json::list();
+    for (const auto& [size, tickets] : catalog.flat) sizes.push(size);
+    Json json = Json::object().set("addresses", addresses).set("sizes", std::move(sizes));
+    if (echo) json.set("echo_port", std::uint32_t{catalog.echo_port});
+    std::printf("%s\n", json.text().c_str());
+  } else {
+    for (const std::string& address : addresses) std::printf("listening on %s\n", address.c_str());
+    if (echo) std::printf("echoing bare TCP pings on port %u\n", static_cast<unsigned>(catalog.echo_port));
+    std::printf("serving %s; on the other host: stagewire bench run --peer HOST:PORT\n",
+                catalog.sizes_text().c_str());
+  }
+  std::fflush(stdout);
+}
+
 Result<int> serve(const ServeOptions& options) {
   STAGEWIRE_ASSIGN(const std::vector<std::uint64_t> sizes, served_sizes(options));
   const OptionList base{{"publish_pool_size", std::to_string(sizes.back() + (16U << 20U))},
@@ -95,11 +112,7 @@ Result<int> serve(const ServeOptions& options) {
     STAGEWIRE_ASSIGN(echo, EchoServer::start_for_all(catalog.echo_port));
   }
   STAGEWIRE_TRY(node->put(catalog_key(), catalog.to_payload(), how));
-  for (const std::string& address : node->addresses()) std::printf("listening on %s\n", address.c_str());
-  if (echo) std::printf("echoing bare TCP pings on port %u\n", static_cast<unsigned>(catalog.echo_port));
-  std::printf("serving %s; on the other host: stagewire bench run --peer HOST:PORT\n",
-              catalog.sizes_text().c_str());
-  std::fflush(stdout);
+  announce(options.json, node->addresses(), catalog, echo != nullptr);
   wait_for_end(ending, options.seconds);
   node->close();
   return kExitOk;

@@ -26,7 +26,8 @@ Result<NodeConfig> node_config(const NodeSettings& settings, const OptionList& b
 
 int report_error(const Error& error) {
   std::fprintf(stderr, "stagewire: %s\n", error.to_string().c_str());
-  const bool usage = error.kind() == ErrorKind::config || error.kind() == ErrorKind::invalid_argument;
+  const bool usage = error.kind() == ErrorKind::config || error.kind() == ErrorKind::invalid_argument ||
+                     error.kind() == ErrorKind::auth_failed;
   return usage ? kExitUsage : kExitRuntime;
 }
 

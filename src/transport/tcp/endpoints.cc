@@ -162,7 +162,21 @@ bool stays_on_this_host(int fd) {
   return std::memcmp(&own6, &peer6, sizeof(own6)) == 0;  // of ::1, too, whose both ends have it
 }
 
+Status set_congestion_control(int fd, const std::string& algorithm) {
+  if (algorithm.empty() || ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm.data(),
+                                        static_cast<socklen_t>(algorithm.size())) == 0)
+    return {};
+  return Error(ErrorKind::config, "the kernel does not offer the congestion control '" + algorithm +
+                                      "' (tcp_congestion); see net.ipv4.tcp_available_congestion_control");
+}
+
 }  // namespace
+
+Status check_offered(const TcpOptions& options) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) return Error::from_errno(errno, "socket");
+  return set_congestion_control(socket.get(), options.congestion_control);
+}
 
 Status configure_socket(int fd, const TcpOptions& options) {
   STAGEWIRE_TRY(set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
@@ -180,11 +194,7 @@ Status configure_socket(int fd, const TcpOptions& options) {
     static_cast<void>(::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kWithoutPacing.data(),
                                    static_cast<socklen_t>(kWithoutPacing.size())));
   }
-  if (!algorithm.empty() && ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm.data(),
-                                         static_cast<socklen_t>(algorithm.size())) != 0) {
-    return Error(ErrorKind::config, "the kernel does not offer the congestion control '" + algorithm +
-                                        "'; see net.ipv4.tcp_available_congestion_control");
-  }
+  STAGEWIRE_TRY(set_congestion_control(fd, algorithm));
   const auto dead_after = static_cast<int>(options.dead_after.count());
   STAGEWIRE_TRY(set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"));
   const int seconds = std::max(1, dead_after / 1000);

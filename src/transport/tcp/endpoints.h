@@ -42,6 +42,10 @@ std::vector<SocketAddress> dial_order(const std::vector<TcpEndpoint>& endpoints,
 /// A non-blocking stream socket for `address`. Errors: io (naming the descriptor limit where that is the
 /// cause).
 Result<Fd> make_socket(const SocketAddress& address, const TcpOptions& options);
+
+/// Whether this kernel offers what the options name (a congestion control). Errors: config, io.
+Status check_offered(const TcpOptions& options);
+
 /// TCP_NODELAY, buffers, congestion control and dead-peer detection on a data connection of either side.
 /// Errors: config (an unknown congestion control), io.
 Status configure_socket(int fd, const TcpOptions& options);

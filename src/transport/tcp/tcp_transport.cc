@@ -36,6 +36,7 @@ Status check_options(const TcpOptions& options) {
 Result<std::unique_ptr<TcpTransport>> TcpTransport::create(TcpOptions options, SourceAccess& source,
                                                            std::shared_ptr<Logger> log, Metrics& metrics) {
   STAGEWIRE_TRY(check_options(options));
+  STAGEWIRE_TRY(check_offered(options));
   return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(options), source, std::move(log), metrics));
 }
 
