@@ -75,6 +75,55 @@ Error Error::from_errno(int error_number, std::string_view what) {
   return Error(ErrorKind::io, std::move(text));
 }
 
+struct Error::Details {
+  std::string message;
+  std::string operation;
+  std::string key;
+  std::string peer;
+  std::string transport;
+  std::shared_ptr<const Error> cause;
+};
+
+Error::Error(ErrorKind kind, std::string message) : kind_(kind), details_(std::make_unique<Details>()) {
+  details_->message = std::move(message);
+}
+Error::~Error() = default;
+Error::Error(const Error& other) : kind_(other.kind_), details_(std::make_unique<Details>(other.details())) {}
+Error& Error::operator=(const Error& other) {
+  if (this != &other) *this = Error(other);
+  return *this;
+}
+Error::Error(Error&& other) noexcept = default;
+Error& Error::operator=(Error&& other) noexcept = default;
+
+const Error::Details& Error::details() const noexcept {
+  static const Details kNone;
+  return details_ ? *details_ : kNone;
+}
+Error::Details& Error::own_details() {
+  if (!details_) details_ = std::make_unique<Details>();
+  return *details_;
+}
+
+const std::string& Error::message() const noexcept {
+  return details().message;
+}
+const std::string& Error::operation() const noexcept {
+  return details().operation;
+}
+const std::string& Error::key() const noexcept {
+  return details().key;
+}
+const std::string& Error::peer() const noexcept {
+  return details().peer;
+}
+const std::string& Error::transport() const noexcept {
+  return details().transport;
+}
+const Error* Error::cause() const noexcept {
+  return details().cause.get();
+}
+
 namespace {
 void keep_first(std::string& field, std::string_view value) {
   if (field.empty()) field = value;
@@ -82,23 +131,24 @@ void keep_first(std::string& field, std::string_view value) {
 }  // namespace
 
 Error& Error::with_operation(std::string_view operation) & {
-  keep_first(operation_, operation);
+  keep_first(own_details().operation, operation);
   return *this;
 }
 Error& Error::with_key(std::string_view key) & {
-  keep_first(key_, key);
+  keep_first(own_details().key, key);
   return *this;
 }
 Error& Error::with_peer(std::string_view peer) & {
-  keep_first(peer_, peer);
+  keep_first(own_details().peer, peer);
   return *this;
 }
 Error& Error::with_transport(std::string_view transport) & {
-  keep_first(transport_, transport);
+  keep_first(own_details().transport, transport);
   return *this;
 }
 Error& Error::with_cause(Error cause) & {
-  if (!cause_) cause_ = std::make_shared<const Error>(std::move(cause));
+  Details& details = own_details();
+  if (!details.cause) details.cause = std::make_shared<const Error>(std::move(cause));
   return *this;
 }
 
@@ -110,17 +160,18 @@ std::string Error::to_string() const {
     if (!name.empty()) (text += name) += '=';
     text += value;
   };
-  add_field("", operation_);
-  add_field("key", key_);
-  add_field("peer", peer_);
-  add_field("transport", transport_);
+  const Details& known = details();
+  add_field("", known.operation);
+  add_field("key", known.key);
+  add_field("peer", known.peer);
+  add_field("transport", known.transport);
   if (!text.empty()) text += ": ";
   text += stagewire::to_string(kind_);
   text += ": ";
-  text += message_;
-  if (cause_) {
+  text += known.message;
+  if (known.cause) {
     text += " (caused by ";
-    text += cause_->to_string();
+    text += known.cause->to_string();
     text += ')';
   }
   return text;

@@ -40,24 +40,17 @@ NodeCore::BegunGet NodeCore::begin_get(const Source& source, GetOptions options,
   }
   auto get = std::make_shared<GetOperation>(source, std::move(options), std::move(oneshot.promise));
   begun.state->operation = get;
-  begun.state->give_up = [reader = reader_.get(), mailbox = mailbox_](
-                             const std::weak_ptr<GetOperation>& which, Error error) {
-    mailbox->post([reader, which, error = std::move(error)]() mutable {
-      const GetPtr running = which.lock();
-      if (!running) return;
-      if (error.kind() == ErrorKind::deadline_exceeded) return reader->expire(running);
-      reader->fail(running, std::move(error));
-    });
-  };
+  begun.state->mailbox = mailbox_;
+  begun.state->reader = reader_.get();
   if (const std::shared_ptr<Session> session = directory_.find(source)) {
     // A closed book drops the operation, and with it the promise: the future then says `closed`.
-    const std::optional<wire::Claim> claim = book_.open(session->peer(), get);
+    std::optional<wire::Claim> claim = book_.open(session->peer(), get);
     if (!claim) return begun;
     begun.session = session;
     begun.get = get;
     if (!flush) {
-      session->send_lazily(*claim);
-    } else if (!session->send(*claim).ok()) {
+      session->send_lazily(std::move(*claim));
+    } else if (!session->send(std::move(*claim)).ok()) {
       mailbox_->post([this, get] { reader_->on_claim_unsent(get); });
     }
     return begun;
@@ -82,7 +75,7 @@ Result<Got> NodeCore::get(const Source& source, GetOptions options) {
     waited = state->future.wait(deadline, std::chrono::nanoseconds(0), on_signal);
   }
   if (!waited.ok() && waited.error().kind() != ErrorKind::closed) {
-    state->give_up(state->operation, waited.error());
+    state->give_up(waited.error());
     // By then the read is over, or the outcome says that its destination is held; the rest guards against a
     // bug.
     waited = state->future.wait(Deadline::in(config_.abort_grace + std::chrono::seconds(5)));
@@ -140,6 +133,16 @@ void NodeCore::start_connecting(const std::string& address, std::function<void(c
 
 // --- GetHandle.
 
+void GetHandle::State::give_up(Error error) const {
+  if (!mailbox) return;
+  mailbox->post([to = reader, which = operation, error = std::move(error)]() mutable {
+    const GetPtr running = which.lock();
+    if (!running) return;
+    if (error.kind() == ErrorKind::deadline_exceeded) return to->expire(running);
+    to->fail(running, std::move(error));
+  });
+}
+
 bool GetHandle::done() const noexcept {
   return state_ != nullptr && state_->future.finished();
 }
@@ -168,8 +171,7 @@ int GetHandle::fd() const {
 }
 
 void GetHandle::cancel() {
-  if (state_ && state_->give_up)
-    state_->give_up(state_->operation, Error(ErrorKind::cancelled, "the get was cancelled by its caller"));
+  if (state_) state_->give_up(Error(ErrorKind::cancelled, "the get was cancelled by its caller"));
 }
 
 }  // namespace stagewire

@@ -3,7 +3,6 @@
 // (claim_book.h), before the loop knows of it.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +20,7 @@
 
 namespace stagewire {
 
+class Reader;
 class Session;
 
 /// Where a get stands. Each stage ends in the next, or in aborting or done.
@@ -78,7 +78,11 @@ using GetPtr = std::shared_ptr<GetOperation>;
 struct GetHandle::State {
   OneshotFuture<Result<Got>> future;
   std::weak_ptr<GetOperation> operation;
-  std::function<void(const std::weak_ptr<GetOperation>&, Error)> give_up;
+  std::shared_ptr<Mailbox> mailbox;  ///< null: the get did not begin
+  Reader* reader = nullptr;          ///< touched on the loop alone, which the mailbox guards
+
+  /// Ends the get with `error`, on the loop. Any thread.
+  void give_up(Error error) const;
 };
 
 }  // namespace stagewire

@@ -77,7 +77,6 @@ Status Reader::on_grant(const NodeId& lender, wire::Grant grant) {
     return {};
   }
   if (get->stage != GetStage::claiming) return {};  // repeated after a reconnect
-  running_.insert(get);
   get->grant = std::move(grant);
   get->session = peers_.of(lender).session;
   get->stage = GetStage::granted;  // granted: from here on a failure gives the lease back
@@ -142,6 +141,7 @@ void Reader::on_granted(const GetPtr& get) {
     get->transport = "inline";
     return deliver_inline(get);
   }
+  running_.insert(get);
   Peer& peer = peers_.of(get->peer);
   const Route& route = peers_.route(peer, route_pair(*get));
   if (get->grant.body_size == 0) {

@@ -288,6 +288,15 @@ void Connection::flush_locked() {
     }
   }
   if (options_.outgoing) options_.outgoing->prepare();
+  // Now, while the peer works on its answer, and not when the answer is there.
+  if (!options_.incoming) return;
+  const std::lock_guard lock(incoming_mutex_);
+  options_.incoming->prepare();
+}
+
+bool Connection::check_tag(std::string_view frame, std::string_view tag) {
+  const std::lock_guard lock(incoming_mutex_);
+  return options_.incoming->check(frame, tag);
 }
 
 void Connection::on_readable() {
@@ -307,7 +316,6 @@ void Connection::on_readable() {
     if (!taken.ok()) status = taken;
   }
   release_hold();
-  if (options_.incoming) options_.incoming->prepare();
   if (callbacks_ && error_without_owner_ && status.ok()) status = *error_without_owner_;
   if (status.ok()) return;
   if (status.error().kind() != ErrorKind::peer_lost) {
@@ -395,8 +403,9 @@ Status Connection::take_frames() {
                      wire::decode_frame_header(rest.substr(0, wire::kFrameHeaderSize), tag_size));
     const std::size_t whole = sizeof(std::uint32_t) + header.length;
     if (rest.size() < whole) return {};
+    if (is_acknowledgement(header.type)) flush_answers();
     const std::string_view frame = rest.substr(0, whole - tag_size);
-    if (options_.incoming && !options_.incoming->check(frame, rest.substr(whole - tag_size, tag_size))) {
+    if (options_.incoming && !check_tag(frame, rest.substr(whole - tag_size, tag_size))) {
       return Error(ErrorKind::protocol,
                    "a control frame failed authentication: it was altered or does not belong here");
     }
@@ -410,7 +419,6 @@ Status Connection::take_frames() {
     Result<wire::Frame> decoded = wire::decode_body(header.type, frame.substr(wire::kFrameHeaderSize));
     if (!decoded.ok()) return std::move(decoded).error();
     begin_ += whole;
-    if (is_acknowledgement(header.type)) flush_answers();
     STAGEWIRE_TRY(callbacks->on_frame(*decoded, std::move(descriptor)));
   }
   return {};

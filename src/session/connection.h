@@ -90,6 +90,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void flush_locked();
   void flush_unless_held();
   void flush_answers();
+  bool check_tag(std::string_view frame, std::string_view tag);
   void enqueue_lazy_frames();
   void see_to_lazy_frames(Deadline due);
   void on_readable();
@@ -114,6 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool held_ = false;
   bool waiting_for_writable_ = false;
   bool broken_ = false;
+
+  std::mutex incoming_mutex_;  // guards options_.incoming; taken last
 
   EventLoop::TimerId lazy_timer_ = 0;
   Deadline lazy_timer_due_ = Deadline::in(std::chrono::nanoseconds(0));

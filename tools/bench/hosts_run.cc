@@ -102,7 +102,7 @@ class Runner {
   GetOptions get_options(const Work& work, unsigned lane) {
     GetOptions options(Deadline::in(kGetLimit));
     options.placement = work.placement;
-    options.reader = std::to_string(::getpid()) + "." + std::to_string(reader_++);
+    options.reader = reader_prefix_ + std::to_string(reader_++);
     if (work.placement != Placement::into) return options;
     std::byte* data = lane_data(work, lane);
     const std::uint64_t page = work.mode == "pages" ? std::min(page_size_, work.size) : work.size;
@@ -145,8 +145,9 @@ class Runner {
     const auto begun = SteadyClock::now();
     if (work.depth == 1) {
       for (unsigned i = 0; i < count; ++i) {
+        GetOptions how = get_options(work, 0);
         const auto start = SteadyClock::now();
-        const Result<Got> got = one(work, 0);
+        const Result<Got> got = node_->get(work.source, std::move(how));
         row.latencies.push_back(since(start));
         if (!got.ok()) return got.error();
       }
@@ -160,8 +161,9 @@ class Runner {
           STAGEWIRE_TRY(lane.handle.take());
         }
         if (i >= count) continue;
+        GetOptions how = get_options(work, i % work.depth);
         lane.started = SteadyClock::now();
-        lane.handle = node_->get_async(work.source, get_options(work, i % work.depth));
+        lane.handle = node_->get_async(work.source, std::move(how));
       }
     }
     row.seconds = since(begun);
@@ -173,6 +175,7 @@ class Runner {
   std::shared_ptr<Node> node_;
   Catalog catalog_;
   Memory destination_;
+  const std::string reader_prefix_ = std::to_string(::getpid()) + ".";
   std::uint64_t reader_ = 0;
 };
 

@@ -45,24 +45,29 @@ enum class ErrorKind : std::uint8_t {
 /// The stable snake_case name of a kind, e.g. "deadline_exceeded".
 std::string_view to_string(ErrorKind kind) noexcept;
 
-/// A typed, copyable error. Cheap to move; copying copies its strings and shares its cause.
-/// Thread-compatible.
+/// A typed, copyable error. Two words, so that a Result is hardly larger than its value; copying copies its
+/// strings and shares its cause. Thread-compatible; a moved-from Error keeps its kind alone.
 class Error {
  public:
-  Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {}
+  Error(ErrorKind kind, std::string message);
+  ~Error();
+  Error(const Error& other);
+  Error& operator=(const Error& other);
+  Error(Error&& other) noexcept;
+  Error& operator=(Error&& other) noexcept;
 
   /// An io Error whose message is `what` followed by the text of `error_number`.
   static Error from_errno(int error_number, std::string_view what);
 
   ErrorKind kind() const noexcept { return kind_; }
   /// What was wrong, what was expected, and what to do, without the context fields below.
-  const std::string& message() const noexcept { return message_; }
-  const std::string& operation() const noexcept { return operation_; }
-  const std::string& key() const noexcept { return key_; }
-  const std::string& peer() const noexcept { return peer_; }
-  const std::string& transport() const noexcept { return transport_; }
+  const std::string& message() const noexcept;
+  const std::string& operation() const noexcept;
+  const std::string& key() const noexcept;
+  const std::string& peer() const noexcept;
+  const std::string& transport() const noexcept;
   /// The error behind this one, or nullptr.
-  const Error* cause() const noexcept { return cause_.get(); }
+  const Error* cause() const noexcept;
 
   // Context setters; each keeps a value that is already there, so the innermost layer that knows wins.
   Error& with_operation(std::string_view operation) &;
@@ -80,13 +85,12 @@ class Error {
   std::string to_string() const;
 
  private:
+  struct Details;
+  const Details& details() const noexcept;
+  Details& own_details();
+
   ErrorKind kind_;
-  std::string message_;
-  std::string operation_;
-  std::string key_;
-  std::string peer_;
-  std::string transport_;
-  std::shared_ptr<const Error> cause_;
+  std::unique_ptr<Details> details_;  // null when moved from
 };
 
 std::ostream& operator<<(std::ostream& out, const Error& error);
