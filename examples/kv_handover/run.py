@@ -82,7 +82,7 @@ def main() -> int:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--random", action="store_const", dest="kind", const="random", help="use random weights")
     kinds.add_argument("--tiny", action="store_const", dest="kind", const="tiny", help="use a tiny model of random weights")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of the timed table; 0: without it (default: 7)")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of the timed table; 0: without it (default: 20)")
     parser.add_argument(
         "--prefill-on",
         metavar="COMMAND",

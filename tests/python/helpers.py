@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -12,6 +13,8 @@ import stagewire
 MIB = 1 << 20
 # How long anything may take before it counts as hung.
 HANG = 60.0
+# The transport of regions: that of the RDMA device of a guest where one runs the tests (scripts/rxe/python-regions).
+ROUTE = os.environ.get("STAGEWIRE_TEST_ROUTE", "tcp")
 # Options of the nodes in scripts.
 SMALL = 'publish_pool_size="16 MiB", receive_pool_size="16 MiB", log_level="error", insecure=True'
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import stagewire
-from helpers import HANG, MIB, READER, Reader, numbers_from, used, wait_for
+from helpers import HANG, MIB, READER, ROUTE, Reader, numbers_from, used, wait_for
 
 
 @pytest.fixture
 def sender(make_node: Any) -> Any:
-    return make_node(insecure=True, routes=["tcp"], inline_limit=0)
+    return make_node(insecure=True, routes=[ROUTE], inline_limit=0)
 
 
 @pytest.fixture
 def reader(peer: Any) -> Reader:
-    return Reader(peer(READER, "tcp"))
+    return Reader(peer(READER, ROUTE))
 
 
 @pytest.mark.parametrize("how", ["copy", "view", "into"])
@@ -34,7 +34,7 @@ def test_another_process_reads_what_lies_in_a_region(sender: Any, reader: Reader
         done = sender.put_in_place("k", {"numbers": part, "text": "é"}, region, from_stage="a", to_stage="b")
         assert done.ticket.size == part.nbytes and done.ticket.from_stage == "a" and done.ticket.to_stage == "b"
         part[-1] = 7  # nothing was copied: the reader sees this
-        assert reader.read(how, done.ticket) == (int(part.sum(dtype=np.int64)), 7, "é", "tcp", False)
+        assert reader.read(how, done.ticket) == (int(part.sum(dtype=np.int64)), 7, "é", ROUTE, False)
         assert done.released.result(HANG) == "consumed"
     assert used(sender) == 0 and sender.stats()["publish_pool"]["peak_used"] == 0
     region.close()
@@ -97,7 +97,7 @@ def test_memory_of_many_kinds(sender: Any, make_node: Any, kind: str) -> None:
     assert region.nbytes == 100_000
     is_array = isinstance(memory, np.ndarray)
     payload = memory if is_array else np.frombuffer(memory, np.uint8)
-    got = make_node(insecure=True, routes=["tcp"]).get(sender.put_in_place("k", payload, region).ticket)
+    got = make_node(insecure=True, routes=[ROUTE]).get(sender.put_in_place("k", payload, region).ticket)
     assert stagewire.dtype_of(got) == stagewire.dtype_of(payload)
     assert got.nbytes == 100_000 and not got.view(np.uint8).any()
 
@@ -108,7 +108,7 @@ def test_arrays_of_types_that_cannot_be_sent(sender: Any, make_node: Any, dtype:
     region = sender.register(memory)
     assert (region.address, region.nbytes) == (memory.ctypes.data, memory.nbytes)
     done = sender.put_in_place("k", memory.view(np.uint8), region)
-    assert make_node(insecure=True, routes=["tcp"]).get(done.ticket).nbytes == memory.nbytes
+    assert make_node(insecure=True, routes=[ROUTE]).get(done.ticket).nbytes == memory.nbytes
 
 
 def test_memory_cannot_be_resized_or_closed_while_it_is_registered(sender: Any) -> None:
@@ -248,9 +248,9 @@ def test_a_region_is_not_read_through_shared_memory(make_node: Any) -> None:
     done = sender.put_in_place("k", cache, sender.register(cache))
     assert done.released.result(HANG) == "cancelled"  # the region has gone already: nobody held it
     region = sender.register(cache)
-    assert receiver.get(sender.put_in_place("k", cache, region).ticket, details=True).transport == "tcp"
+    assert receiver.get(sender.put_in_place("k", cache, region).ticket, details=True).transport == ROUTE
     # Without a secret and without insecure there is no tcp.
-    sender, receiver = make_node(), make_node()
+    sender, receiver = make_node(routes=["shm", "tcp"]), make_node(routes=["shm", "tcp"])
     region = sender.register(cache)
     with pytest.raises(stagewire.NotViable, match="shm: not viable, because the owner of a region"):
         receiver.get(sender.put_in_place("k", cache, region).ticket, timeout=HANG)

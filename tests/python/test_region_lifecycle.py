@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import stagewire
-from helpers import HANG, MIB, READER, SMALL, Reader, numbers_from, used, wait_for
+from helpers import HANG, MIB, READER, ROUTE, SMALL, Reader, numbers_from, used, wait_for
 
 
 @pytest.fixture
 def sender(make_node: Any) -> Any:
-    return make_node(insecure=True, routes=["tcp"], inline_limit=0)
+    return make_node(insecure=True, routes=[ROUTE], inline_limit=0)
 
 
 @pytest.fixture
 def reader(peer: Any) -> Reader:
-    return Reader(peer(READER, "tcp"))
+    return Reader(peer(READER, ROUTE))
 
 
 def test_closing_withdraws_what_lies_in_it(sender: Any, make_node: Any) -> None:
@@ -83,7 +83,7 @@ def test_close_has_a_timeout(sender: Any) -> None:
 # Reads into memory of its own; once the first bytes are there it says so, or stops itself in the middle.
 IN_THE_MIDDLE = f"""
 import os, signal, sys, numpy as np, stagewire
-node = stagewire.Node({SMALL}, routes=["tcp"], tcp_buffer="64 KiB", lease="5 min")
+node = stagewire.Node({SMALL}, routes=["{ROUTE}"], tcp_buffer="64 KiB", lease="5 min")
 ticket, how = sys.argv[1:]
 into = np.zeros(stagewire.Ticket.parse(ticket).size, np.uint8)
 got = node.get_async(ticket, into=into, timeout=60)
@@ -102,7 +102,7 @@ except stagewire.Error as error:
 
 @pytest.mark.parametrize("how", ["running", "stopped", "killed"])
 def test_taking_memory_back_from_a_reader_in_the_middle(make_node: Any, peer: Any, how: str) -> None:
-    sender = make_node(insecure=True, routes=["tcp"], tcp_buffer="64 KiB", lease="5 min")
+    sender = make_node(insecure=True, routes=[ROUTE], tcp_buffer="64 KiB", lease="5 min")
     memory = np.full(128 * MIB, 5, np.uint8)
     region = sender.register(memory)
     done = sender.put_in_place("k", memory, region)
@@ -191,7 +191,7 @@ def test_a_region_of_a_node_that_has_gone(make_node: Any) -> None:
 
 FORK = f"""
 import gc, os, sys, numpy as np, stagewire
-node = stagewire.Node({SMALL}, routes=["tcp"], inline_limit=0)
+node = stagewire.Node({SMALL}, routes=["{ROUTE}"], inline_limit=0)
 memory = np.full(100_000, 7, np.uint8)
 region = node.register(memory)
 done = node.put_in_place("k", memory, region)
@@ -224,7 +224,7 @@ if pid == 0:
 _, status = os.waitpid(pid, 0)
 assert os.waitstatus_to_exitcode(status) == 3, status
 assert not region.closed and not done.released.done()
-with stagewire.Node({SMALL}, routes=["tcp"]) as other:
+with stagewire.Node({SMALL}, routes=["{ROUTE}"]) as other:
     assert other.get(done.ticket, timeout=60).sum() == 700_000
 assert done.released.result(60) == "consumed"
 region.close()

@@ -90,6 +90,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     names_before_ = left_behind_names();
     std::thread([] {}).join();  // with the first one a sanitizer starts one of its own
     threads_before_ = running_threads();
+    descriptors_before_ = open_descriptors();
     socket_dir_ = "/tmp/stagewire-test-" + std::to_string(::getpid());
     if (GetParam() == Route::net6 && !has_ipv6()) GTEST_SKIP() << "this host has no IPv6 loopback address";
     const bool fake = GetParam() == Route::fake_verbs;
@@ -110,6 +111,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     EXPECT_EQ(left_behind_names(), names_before_);
     EXPECT_TRUE(eventually([this] { return running_threads() <= threads_before_; }, std::chrono::seconds(10)))
         << running_threads() << " threads run, " << threads_before_ << " did before";
+    EXPECT_LE(open_descriptors(), descriptors_before_);
   }
 
   /// The options both nodes share; `extra` wins.
@@ -306,6 +308,7 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
   std::uint64_t next_rdma_number_ = 1;
   std::set<std::string> names_before_;
   std::size_t threads_before_ = 0;
+  std::size_t descriptors_before_ = 0;
 };
 
 inline std::string route_name(const ::testing::TestParamInfo<Route>& info) {
