@@ -72,7 +72,7 @@ void Reader::deliver_inline(const GetPtr& get) {
     std::memcpy(body.get() + segment.offset, from, segment.length);
     from += segment.length;
   }
-  if (get->options.placement == Placement::view)
+  if (get->options.placement == Placement::view && !packed.empty())
     get->placement_note = "copied: a payload of up to inline_limit bytes comes inside the grant";
   std::byte* data = body.get();
   deliver(get, data, std::move(body), false);

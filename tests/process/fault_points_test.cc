@@ -2,6 +2,7 @@
 // right bytes or a typed error, nothing that is still owed is lost, and nothing is left of the dead.
 #include "base/fault_points.h"
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -134,7 +135,7 @@ TEST_P(FaultPoints, TheSenderIsKilledWhenTheBytesHaveBeenRead) {
 TEST_P(FaultPoints, TheSenderIsStopped) {
   start_own_node();
   std::vector<Doomed> senders = start_all_doomed(of_sender(), "stop");
-  for (Doomed& sender : senders) get_from(sender, seconds(3));
+  for (Doomed& sender : senders) get_from(sender, slow() ? seconds(15) : seconds(4));
   for (Doomed& sender : senders) EXPECT_TRUE(sender.peer->wait_for_stop()) << sender.point;
   for (Doomed& sender : senders) {
     SCOPED_TRACE(sender.point);
@@ -200,10 +201,11 @@ TEST_P(FaultPoints, TheReaderIsStoppedBeforeTheGrant) {
   for (const Doomed& reader : readers) EXPECT_TRUE(reader.peer->wait_for_stop()) << reader.point;
   pass(milliseconds(100));
   EXPECT_EQ(node->stats().published, readers.size());
-  for (const Doomed& reader : readers) {
-    SCOPED_TRACE(reader.point);
-    resume(reader);
-    expect_peer_has_it(reader);
+  // The last one may have a lease by now, which silence ends.
+  for (auto reader = readers.rbegin(); reader != readers.rend(); ++reader) {
+    SCOPED_TRACE(reader->point);
+    resume(*reader);
+    expect_peer_has_it(*reader);
   }
   expect_idle();
 }
@@ -224,6 +226,7 @@ TEST_P(FaultPoints, TheReaderIsStoppedWithTheGrant) {
     }
     return expect_idle();
   }
+  const std::set<std::string> kinds{"lease_lost", "peer_lost", "deadline_exceeded"};
   // Silence ends the leases, and the memory goes to something else.
   EXPECT_TRUE(eventually([&] { return node->stats().leases == 0; })) << state();
   EXPECT_EQ(node->stats().published, readers.size());
@@ -235,7 +238,7 @@ TEST_P(FaultPoints, TheReaderIsStoppedWithTheGrant) {
     resume(reader);
     const Line answer = reader.peer->command(wait_command("a", pattern));
     EXPECT_EQ(answer.verb, "error") << answer.to_text();
-    EXPECT_NE(answer.text("kind"), "wrong_bytes") << answer.to_text();
+    EXPECT_EQ(kinds.count(answer.text("kind")), 1U) << answer.to_text();
     reader.peer->expect_ok(Line("drop").with("name", "a"));
     expect_peer_idle(*reader.peer);
   }

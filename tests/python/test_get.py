@@ -241,7 +241,8 @@ def test_readers(pair: tuple[Any, Any]) -> None:
             sender.put("k", 1, readers=readers)
 
 
-def test_many_keys_are_withdrawn_at_once(sender: Any, receiver: Any) -> None:
+def test_many_keys_are_withdrawn_at_once(make_node: Any) -> None:
+    sender, receiver = make_node(), make_node()
     for key in ("a/1", "a/2", "b"):
         sender.put(key, 1, from_stage="0", to_stage="1")
     sender.put("b", 2, from_stage="1", to_stage="2")

@@ -173,6 +173,7 @@ Status set_congestion_control(int fd, const std::string& algorithm) {
 }  // namespace
 
 Status check_offered(const TcpOptions& options) {
+  if (options.congestion_control.empty()) return {};
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket) return Error::from_errno(errno, "socket");
   return set_congestion_control(socket.get(), options.congestion_control);

@@ -20,13 +20,15 @@ class FaultTrigger {
   }
   /// The node is at `point`.
   void at(std::string_view point) {
+    int signal = 0;
     {
       const std::lock_guard lock(mutex_);
       if (point != point_) return;
       point_.clear();
+      signal = signal_;
     }
     // To this very thread: it does not get any further.
-    ::raise(signal_);
+    ::raise(signal);
   }
 
  private:

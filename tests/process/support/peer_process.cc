@@ -130,9 +130,11 @@ void PeerProcess::resume() {
 
 bool PeerProcess::wait_for_stop() {
   int status = 0;
-  return far_ == nullptr &&
-         eventually([&] { return ::waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_; }) &&
-         WIFSTOPPED(status);
+  if (far_ != nullptr || !eventually([&] { return ::waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_; }))
+    return false;
+  if (WIFSTOPPED(status)) return true;
+  pid_ = -1;  // it has ended, and its number may be another's
+  return false;
 }
 
 bool PeerProcess::wait_for_end() {

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -39,11 +40,8 @@ std::size_t open_descriptors() {
 }
 
 std::size_t running_threads() {
-  std::size_t count = 0;
-  std::error_code ended;  // a thread that was listed may be gone
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ended))
-    ++count;
-  return count;
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(threads), end(threads)));
 }
 
 std::set<std::string> left_behind_names() {
