@@ -281,6 +281,22 @@ TEST_F(RegionOf, CloseThatCannotBeProvenSaysSoAndCanBeRepeated) {
   EXPECT_TRUE(alive.expired());
 }
 
+TEST_F(RegionOf, IsNotOverWhileTheAdapterKeepsItsRegistration) {
+  start({"verbs"});
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = held;
+  const auto region = make_region({.name = "kv cache", .kind = MemoryKind::host(), .hold = std::move(held)});
+  ASSERT_EQ(get(lend(region, "first"))->transport, "verbs");
+  fake_->fail_deregistrations(EBUSY, 1);
+  const Status closed = region->close(Deadline::in(milliseconds(100)));
+  ASSERT_FALSE(closed.ok());
+  EXPECT_EQ(closed.error().kind(), ErrorKind::deadline_exceeded);
+  EXPECT_FALSE(alive.expired()) << "the memory's owner was let go before it was safe";
+  sender_.reset();  // which closes the device
+  EXPECT_TRUE(region->close(Deadline::in(seconds(30))).ok());
+  EXPECT_TRUE(alive.expired());
+}
+
 TEST_F(RegionOf, WhatTheAdapterDoesNotRegisterIsReadOverTcp) {
   start({"verbs", "tcp"});
   ASSERT_EQ(get(put("first"))->transport, "verbs");

@@ -38,6 +38,10 @@ class FaultPoints : public TwoNodes {
     return points;
   }
 
+  /// Many peers run at once, and what a device may reach is locked memory.
+  static Line small_pools() {
+    return Line().with("publish_pool_size", "40 MB").with("receive_pool_size", "40 MB");
+  }
   /// A peer that gets a signal at a point. What it has to do with is published under the point's name.
   struct Doomed {
     std::string point;
@@ -47,7 +51,7 @@ class FaultPoints : public TwoNodes {
   };
   Doomed start_doomed(std::string_view point, const std::string& signal) {
     Doomed doomed{.point = std::string(point), .peer = new_peer(), .source = {}, .running = {}};
-    start_peer(*doomed.peer);
+    start_peer(*doomed.peer, small_pools());
     doomed.peer->expect_ok(Line("arm").with("point", doomed.point).with("signal", signal));
     return doomed;
   }
@@ -58,7 +62,7 @@ class FaultPoints : public TwoNodes {
     return all;
   }
   void start_own_node() {
-    node = start_node();
+    node = start_node(small_pools());
     address = node->addresses().front();
   }
   /// This node gets what the peer publishes.
@@ -88,7 +92,7 @@ class FaultPoints : public TwoNodes {
   void expect_another_gets(const std::vector<std::string>& keys) {
     EXPECT_EQ(node->stats().published, keys.size());
     second = new_peer();
-    start_peer(*second);
+    start_peer(*second, small_pools());
     for (const std::string& key : keys) {
       second->expect_ok(get_command("a", key));
       second->expect_ok(wait_command("a", pattern));
@@ -100,12 +104,7 @@ class FaultPoints : public TwoNodes {
                 {ErrorKind::deadline_exceeded});
   }
 };
-INSTANTIATE_TEST_SUITE_P(Routes, FaultPoints,
-                         ::testing::ValuesIn(Far::get() == nullptr
-                                                 ? routes_here({Route::shm, Route::tcp, Route::net})
-                                                 : std::vector<Route>()),
-                         route_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FaultPoints);
+INSTANTIATE_TEST_SUITE_P(Routes, FaultPoints, kMainRoutes, route_name);
 
 class FaultPointsOfViews : public FaultPoints {};
 INSTANTIATE_TEST_SUITE_P(Routes, FaultPointsOfViews, ::testing::Values(Route::shm), route_name);
@@ -159,7 +158,7 @@ TEST_P(FaultPoints, TheSenderIsStoppedWhenTheBytesHaveBeenRead) {
 }
 
 TEST_P(FaultPoints, TheSenderIsStoppedWhileAClaimWaits) {
-  start_both();
+  start_both(small_pools());
   GetHandle waiting = node->get_async(from_peer("later"), by(seconds(2)));
   EXPECT_TRUE(eventually([&] { return peer->command(Line("stats")).number("waiting") == 1; }));
   ASSERT_TRUE(peer->stop());
@@ -247,7 +246,7 @@ TEST_P(FaultPoints, TheReaderIsStoppedWithTheGrant) {
 }
 
 TEST_P(FaultPoints, TheReaderIsStoppedWhileItsClaimWaits) {
-  start_both();
+  start_both(small_pools());
   peer->expect_ok(get_command("a", "k").with("deadline", std::uint64_t{40'000}));
   EXPECT_TRUE(eventually([&] { return node->stats().waiting_claims == 1; })) << state();
   ASSERT_TRUE(peer->stop());

@@ -175,9 +175,9 @@ DeviceDecision choose_device(const VerbsOptions& options, const std::vector<Devi
   }
   const std::vector<Place> places = usable_places(options, devices, own_numa, decision.considered);
   const auto order = [](const Place& place) {
-    // A place that leads out of the host before one that does not; then the nearest; then the best address.
-    const bool leads_out = place.reach == Reach::routable || place.reach == Reach::elsewhere;
-    return std::tuple(!leads_out, place.numa_distance, place.reach,
+    // A place that leads out of the host before one of which that is not sure; then the nearest; then the
+    // best address.
+    return std::tuple(place.reach != Reach::routable, place.numa_distance, place.reach,
                       place.gid != nullptr && !is_ipv4(place.gid->gid));
   };
   const auto best = std::min_element(places.begin(), places.end(),

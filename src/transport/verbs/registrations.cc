@@ -87,7 +87,8 @@ void Registrations::deregister(const std::shared_ptr<VerbsDevice>& device, Regis
                                std::shared_ptr<Keep> keep, const std::string& name) {
   device->helper().post("deregistering " + name,
                         [device, registration = std::move(registration), keep = std::move(keep)]() mutable {
-                          device->deregister(registration);
+                          // What the adapter may still read is not its owner's yet.
+                          if (!device->deregister(registration)) device->hold_until_closed(std::move(keep));
                           keep.reset();
                         });
 }

@@ -23,14 +23,18 @@ bool is_ipv4(const std::array<std::uint8_t, 16>& gid) {
 
 std::string VerbsLink::mismatch() const {
   if (!peer_.usable) return "the peer has no RDMA device that it can use";
+  return mismatch_with(peer_.port);
+}
+
+std::string VerbsLink::mismatch_with(const verbs_wire::Port& peers) const {
   if (!host_.device) return {};
   const verbs_wire::Port own = host_.device->port();
-  if (own.link_layer != peer_.port.link_layer) {
+  if (own.link_layer != peers.link_layer) {
     return "this node's port is " + layer_name(own.link_layer) + " and the peer's is " +
-           layer_name(peer_.port.link_layer);
+           layer_name(peers.link_layer);
   }
-  if (own.link_layer == IBV_LINK_LAYER_ETHERNET && is_ipv4(own.gid) != is_ipv4(peer_.port.gid)) {
-    return "this node's GID is " + to_string(own.gid) + " and the peer's is " + to_string(peer_.port.gid) +
+  if (own.link_layer == IBV_LINK_LAYER_ETHERNET && is_ipv4(own.gid) != is_ipv4(peers.gid)) {
+    return "this node's GID is " + to_string(own.gid) + " and the peer's is " + to_string(peers.gid) +
            ": one is IPv4 and the other IPv6 (rdma_gid_index chooses another)";
   }
   return {};
@@ -97,6 +101,12 @@ Status VerbsLink::on_connected(verbs_wire::Connected message) {
   if (message.queues.size() != pending_->pairs.size()) {
     return Error(ErrorKind::protocol, "the peer answered " + std::to_string(pending_->pairs.size()) +
                                           " queue pairs with " + std::to_string(message.queues.size()));
+  }
+  if (const std::string why = mismatch_with(message.port); !why.empty()) {
+    for (const verbs_wire::Queue& queue : message.queues)
+      channel_.send(verbs_wire::encode(verbs_wire::Drop{message.request, queue.qpn}));
+    note_failure(Error(ErrorKind::not_viable, why));
+    return {};
   }
   pending_->answered = true;
   const std::shared_ptr<VerbsDevice> device = host_.device;

@@ -168,15 +168,26 @@ Result<Registration> VerbsDevice::register_memory(void* address, std::uint64_t s
   return registration;
 }
 
-void VerbsDevice::deregister(const Registration& registration) {
+bool VerbsDevice::deregister(const Registration& registration) {
+  bool ended = true;
   for (ibv_mr* mr : registration.pieces) {
     {
       const std::lock_guard lock(live_mutex_);
       if (live_registrations_.erase(mr) == 0) continue;
     }
-    if (const int failed = api_->dereg_mr(mr); failed != 0)
-      log_->error(call_error(failed, "ibv_dereg_mr").to_string());
+    const int failed = api_->dereg_mr(mr);
+    if (failed == 0) continue;
+    log_->error(call_error(failed, "ibv_dereg_mr").to_string());
+    ended = false;
+    const std::lock_guard lock(live_mutex_);
+    live_registrations_.insert(mr);
   }
+  return ended;
+}
+
+void VerbsDevice::hold_until_closed(std::shared_ptr<const void> hold) {
+  const std::lock_guard lock(live_mutex_);
+  held_until_closed_.push_back(std::move(hold));
 }
 
 ibv_qp* VerbsDevice::create_queue_pair(ibv_qp_init_attr& attributes) {
@@ -221,6 +232,9 @@ void VerbsDevice::close() {
   if (channel_ != nullptr) check(api_->destroy_comp_channel(channel_), "ibv_destroy_comp_channel");
   if (pd_ != nullptr) check(api_->dealloc_pd(pd_), "ibv_dealloc_pd");
   if (context_ != nullptr) check(api_->close_device(context_), "ibv_close_device");
+  std::vector<std::shared_ptr<const void>> held;
+  const std::lock_guard lock(live_mutex_);
+  held.swap(held_until_closed_);
 }
 
 }  // namespace stagewire

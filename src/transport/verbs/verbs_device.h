@@ -68,8 +68,11 @@ class VerbsDevice : public std::enable_shared_from_this<VerbsDevice> {
   /// helper thread (or the caller's while a node starts). `what` stands in errors. Errors: io.
   Result<Registration> register_memory(void* address, std::uint64_t size, bool for_peers,
                                        std::string_view what);
-  /// Ends registrations; failures are logged. Blocks. Nothing after close(), which has ended them all.
-  void deregister(const Registration& registration);
+  /// Ends registrations. Blocks. False (and logged) if the driver keeps one: then the adapter may still reach
+  /// that memory, until close() has ended it. True after close(), which has ended them all.
+  bool deregister(const Registration& registration);
+  /// Keeps `hold` until close() has closed the device: the owner of memory that could not be deregistered.
+  void hold_until_closed(std::shared_ptr<const void> hold);
 
   /// Makes a queue pair, and destroys one: as the API does, but close() sees to those that are left. Block.
   ibv_qp* create_queue_pair(ibv_qp_init_attr& attributes);
@@ -105,6 +108,7 @@ class VerbsDevice : public std::enable_shared_from_this<VerbsDevice> {
   std::mutex live_mutex_;  // never held in a call of the API
   std::set<ibv_mr*> live_registrations_;
   std::set<ibv_qp*> live_queue_pairs_;
+  std::vector<std::shared_ptr<const void>> held_until_closed_;  // guarded by live_mutex_
 };
 
 }  // namespace stagewire

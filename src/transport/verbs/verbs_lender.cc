@@ -24,8 +24,8 @@ Status VerbsLink::on_connect(const verbs_wire::Connect& message) {
                  !host_.problem.empty() ? host_.problem : std::string("there is no RDMA device in use")));
     return {};
   }
-  if (device->port().link_layer != message.port.link_layer) {
-    refuse(message.request, Error(ErrorKind::not_viable, "the two ports have different link layers"));
+  if (const std::string why = mismatch_with(message.port); !why.empty()) {
+    refuse(message.request, Error(ErrorKind::not_viable, "seen from the sender, " + why));
     return {};
   }
   std::size_t count = message.queues.size();

@@ -104,7 +104,9 @@ class VerbsLink final : public Link {
   void fail_reads(const Error& why);
 
   // Connections (verbs_connect.cc).
+  /// Why queue pairs of this node's port cannot be joined to those of the peer's; empty: they can.
   std::string mismatch() const;
+  std::string mismatch_with(const verbs_wire::Port& peers) const;
   void connect_missing();
   void on_created(std::uint64_t request, Result<Pairs> made);
   Status on_connected(verbs_wire::Connected message);

@@ -104,6 +104,10 @@ bool Far::signal(pid_t pid, const std::string& name) const {
   return done("signal " + std::to_string(pid) + " " + name);
 }
 
+bool Far::wait_for_stop(pid_t pid) const {
+  return done("stopped " + std::to_string(pid));
+}
+
 bool Far::wait_for_end(pid_t pid) const {
   return done("ended " + std::to_string(pid));
 }

@@ -25,6 +25,8 @@ class Far {
   Fd start_peer(pid_t& pid) const;
   /// "KILL", "STOP" or "CONT"; returns when it has had its effect.
   bool signal(pid_t pid, const std::string& name) const;
+  /// Waits for a peer to stop by itself.
+  bool wait_for_stop(pid_t pid) const;
   /// Waits for a peer to end by itself.
   bool wait_for_end(pid_t pid) const;
   /// Runs scripts/rxe/fault there or here.

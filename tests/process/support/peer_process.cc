@@ -129,9 +129,9 @@ void PeerProcess::resume() {
 }
 
 bool PeerProcess::wait_for_stop() {
+  if (far_ != nullptr) return far_->wait_for_stop(pid_);
   int status = 0;
-  if (far_ != nullptr || !eventually([&] { return ::waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_; }))
-    return false;
+  if (!eventually([&] { return ::waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_; })) return false;
   if (WIFSTOPPED(status)) return true;
   pid_ = -1;  // it has ended, and its number may be another's
   return false;

@@ -47,7 +47,7 @@ class PeerProcess {
   /// Stops all its threads; true once the kernel says so.
   bool stop();
   void resume();
-  /// Waits for it to stop by itself (a child's); false at the hang guard.
+  /// Waits for it to stop by itself; false at the hang guard.
   bool wait_for_stop();
   /// Waits for it to end by itself; false at the hang guard.
   bool wait_for_end();

@@ -78,6 +78,11 @@ TEST(DeviceChoice, TakesTheNearest) {
       choose_device({}, {roce("near", {gid(0, link_local())}, 0), roce("far", {gid(0, kRoutable)}, 1)}, 0)
           .choice->device,
       "far");
+  // So is one whose address is on no interface.
+  const GidFacts stray = gid(0, kRoutable, GidType::roce_v2, "eth0", false);
+  EXPECT_EQ(
+      choose_device({}, {roce("near", {stray}, 0), roce("far", {gid(0, kRoutable)}, 1)}, 0).choice->device,
+      "far");
 }
 
 TEST(DeviceChoice, NamesOverride) {

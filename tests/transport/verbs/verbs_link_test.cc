@@ -223,6 +223,66 @@ TEST_F(VerbsLinkTest, OnePeerCannotHaveMoreThanItsShareOfQueuePairs) {
   });
 }
 
+TEST_F(VerbsLinkTest, APortOfAnotherKindIsNotConnectedTo) {
+  start();
+  const std::vector<std::pair<Port, std::string>> ports{
+      {Port{2, 5, 0, Gid{0xFD, 1, 2}}, "one is IPv4 and the other IPv6"},
+      {Port{1, 5, 7, Gid{0xFE, 0x80}}, "the peer's is InfiniBand"}};
+  for (const auto& [port, expected] : ports) {
+    std::vector<std::string> answers;
+    TestChannel channel;
+    channel.on_send = [&](std::string message) { answers.push_back(std::move(message)); };
+    std::unique_ptr<Link> link;
+    run_on(harness_->loop(), [&] {
+      const Hello hello{true, {2, 5, 0, ipv4_gid(10, 9, 0, 1)}};
+      link = std::move(*harness_->writer_transport().connect(channel, encode(hello)));
+      EXPECT_TRUE(link->on_message(encode(Message(Connect{1, port, 1, {{5, 5}}}))).ok());
+      ASSERT_EQ(answers.size(), 1U);
+      const auto refused = std::get<Refused>(*decode(answers[0]));
+      EXPECT_EQ(refused.kind, ErrorKind::not_viable);
+      EXPECT_NE(refused.text.find(expected), std::string::npos) << refused.text;
+      link->close([] {});
+      link.reset();
+    });
+  }
+  EXPECT_EQ(kind_name(harness_->read_now(request(100))), "ok");
+}
+
+TEST_F(VerbsLinkTest, AnAnswerFromAPortOfAnotherKindEndsTheConnection) {
+  start();
+  TestChannel channel;
+  channel.on_same_host = false;  // then it connects as soon as there is something to read
+  Once<Connect> asked;
+  std::vector<Drop> dropped;
+  channel.on_send = [&](const std::string& text) {
+    const auto message = decode(text);
+    ASSERT_TRUE(message.ok());
+    if (const auto* connect = std::get_if<Connect>(&*message)) asked.set(*connect);
+    if (const auto* drop = std::get_if<Drop>(&*message)) dropped.push_back(*drop);
+  };
+  std::unique_ptr<Link> link;
+  run_on(harness_->loop(), [&] {
+    const Hello hello{true, {2, 5, 0, ipv4_gid(10, 9, 0, 9)}};
+    link = std::move(*harness_->reader_transport().connect(channel, encode(hello)));
+    ImportedMemory memory;
+    memory.memory = 20;
+    memory.size = 4096;
+    memory.token = verbs_link::make_token();
+    ASSERT_TRUE(link->attach(std::move(memory)).ok());
+  });
+  const Connect connect = asked.wait();
+  run_on(harness_->loop(), [&] {
+    const Port other{2, 5, 0, Gid{0xFD, 1, 2}};
+    const std::vector<Queue> queues(connect.queues.size(), Queue{5, 5});
+    EXPECT_TRUE(link->on_message(encode(Message(Connected{connect.request, other, 1, queues}))).ok());
+    EXPECT_EQ(dropped.size(), queues.size()) << "the peer is told that its queue pairs are not wanted";
+    const Viability viability = link->viability(MemoryKind::host(), MemoryKind::host());
+    EXPECT_NE(viability.reason.find("one is IPv4 and the other IPv6"), std::string::npos) << viability.reason;
+    link->close([] {});
+    link.reset();
+  });
+}
+
 TEST_F(VerbsLinkTest, AnnouncementsAreChecked) {
   start();
   const auto attach = [&](ImportedMemory memory) {

@@ -152,6 +152,10 @@ void FakeVerbs::fail_registrations(int error_number, std::size_t count) {
   const std::lock_guard lock(mutex_);
   fail_registrations_ = {error_number, count};
 }
+void FakeVerbs::fail_deregistrations(int error_number, std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  fail_deregistrations_ = {error_number, count};
+}
 void FakeVerbs::fail_queue_pairs(int error_number, std::size_t count) {
   const std::lock_guard lock(mutex_);
   fail_queue_pairs_ = {error_number, count};
@@ -428,6 +432,10 @@ ibv_mr* FakeVerbs::reg_mr(ibv_pd* pd, void* address, std::size_t length, unsigne
 }
 int FakeVerbs::dereg_mr(ibv_mr* mr) {
   const std::lock_guard lock(mutex_);
+  if (fail_deregistrations_.second != 0) {
+    --fail_deregistrations_.second;
+    return fail_deregistrations_.first;
+  }
   withdraw(of(mrs_, static_cast<const ibv_mr*>(mr), "registration"));
   mrs_.erase(mr);
   return 0;

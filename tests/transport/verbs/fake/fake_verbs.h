@@ -83,6 +83,7 @@ class FakeVerbs final : public VerbsApi {
 
   /// The next `count` registrations fail with `error_number`.
   void fail_registrations(int error_number, std::size_t count);
+  void fail_deregistrations(int error_number, std::size_t count);
   /// The next `count` calls of create_qp fail.
   void fail_queue_pairs(int error_number, std::size_t count);
   /// Calls of modify_qp towards `state` fail.
@@ -256,6 +257,7 @@ class FakeVerbs final : public VerbsApi {
   std::vector<std::pair<Cq*, ibv_wc>> withheld_;
   std::deque<ibv_wc_status> failures_;
   std::pair<int, std::size_t> fail_registrations_{0, 0};
+  std::pair<int, std::size_t> fail_deregistrations_{0, 0};
   std::pair<int, std::size_t> fail_queue_pairs_{0, 0};
   std::pair<int, std::size_t> fail_destroy_{0, 0};
   std::map<int, int> fail_modify_;
