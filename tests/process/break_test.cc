@@ -16,10 +16,6 @@ class Break : public TwoNodes {
  protected:
   const Pattern large{.seed = 77, .size = large_size(200 * kMegabyte), .parts = 3};
   const Pattern small{.seed = 78, .size = 200'000, .parts = 2};
-  void pass(std::chrono::nanoseconds time) {
-    expect_kind(node->get(Source::at(address, key_named("nothing")), by(time)),
-                {ErrorKind::deadline_exceeded});
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Routes, Break, kMainRoutes, route_name);
 

@@ -99,10 +99,6 @@ class FaultPoints : public TwoNodes {
     }
     expect_idle();
   }
-  void pass(std::chrono::nanoseconds time) {
-    expect_kind(node->get(Source::at(address, key_named("nothing")), by(time)),
-                {ErrorKind::deadline_exceeded});
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Routes, FaultPoints, kMainRoutes, route_name);
 

@@ -36,11 +36,6 @@ class Kill : public TwoNodes {
     running.handle = node->get_async(from_peer("large"), std::move(how));
     return running;
   }
-  /// Lets time pass that nothing else here needs: a get of a key that this node does not have.
-  void pass(std::chrono::nanoseconds time) {
-    expect_kind(node->get(Source::at(address, key_named("nothing")), by(time)),
-                {ErrorKind::deadline_exceeded});
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Routes, Kill, kMainRoutes, route_name);
 

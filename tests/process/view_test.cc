@@ -16,10 +16,6 @@ class View : public TwoNodes {
  protected:
   const Pattern pattern{.seed = 21, .size = 5 * kMegabyte, .parts = 3};
 
-  void pass(std::chrono::nanoseconds time) {
-    expect_kind(node->get(Source::at(node->addresses().back(), key_named("nothing")), by(time)),
-                {ErrorKind::deadline_exceeded});
-  }
   /// The peer holds a view of this node's payload.
   void lend_view() {
     ASSERT_TRUE(put("k", pattern).ok());

@@ -88,14 +88,18 @@ void VerbsLink::on_created(std::uint64_t request, Result<Pairs> made) {
   channel_.send(verbs_wire::encode(message));
 }
 
+void VerbsLink::drop(std::uint64_t request, const std::vector<verbs_wire::Queue>& remotes) {
+  for (const verbs_wire::Queue& queue : remotes)
+    channel_.send(verbs_wire::encode(verbs_wire::Drop{request, queue.qpn}));
+}
+
 Status VerbsLink::on_connected(verbs_wire::Connected message) {
   if (message.request == 0 || message.request >= next_request_) {
     return Error(ErrorKind::protocol, "the peer answered a connection that was not asked for");
   }
   if (!pending_ || pending_->request != message.request || pending_->answered) {
     // Given up meanwhile: the peer need not keep its end.
-    for (const verbs_wire::Queue& queue : message.queues)
-      channel_.send(verbs_wire::encode(verbs_wire::Drop{message.request, queue.qpn}));
+    drop(message.request, message.queues);
     return {};
   }
   if (message.queues.size() != pending_->pairs.size()) {
@@ -103,8 +107,7 @@ Status VerbsLink::on_connected(verbs_wire::Connected message) {
                                           " queue pairs with " + std::to_string(message.queues.size()));
   }
   if (const std::string why = mismatch_with(message.port); !why.empty()) {
-    for (const verbs_wire::Queue& queue : message.queues)
-      channel_.send(verbs_wire::encode(verbs_wire::Drop{message.request, queue.qpn}));
+    drop(message.request, message.queues);
     note_failure(Error(ErrorKind::not_viable, why));
     return {};
   }
@@ -129,8 +132,7 @@ void VerbsLink::on_ready(std::uint64_t request, const std::shared_ptr<Pairs>& pa
                          const std::vector<verbs_wire::Queue>& remotes) {
   const bool wanted = pending_ && pending_->request == request;
   if (!wanted || !status.ok()) {
-    for (const verbs_wire::Queue& queue : remotes)
-      channel_.send(verbs_wire::encode(verbs_wire::Drop{request, queue.qpn}));
+    drop(request, remotes);
     destroy(std::move(*pairs));
     if (wanted) note_failure(status.error());
     return;

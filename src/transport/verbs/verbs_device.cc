@@ -221,10 +221,12 @@ void VerbsDevice::close() {
   // What was on its way to the loop when that closed.
   std::set<ibv_qp*> queue_pairs;
   std::set<ibv_mr*> registrations;
+  std::vector<std::shared_ptr<const void>> held;  // until the end of this, when the device is closed
   {
     const std::lock_guard lock(live_mutex_);
     queue_pairs.swap(live_queue_pairs_);
     registrations.swap(live_registrations_);
+    held.swap(held_until_closed_);
   }
   for (ibv_qp* qp : queue_pairs) check(api_->destroy_qp(qp), "ibv_destroy_qp");
   for (ibv_mr* mr : registrations) check(api_->dereg_mr(mr), "ibv_dereg_mr");
@@ -232,9 +234,6 @@ void VerbsDevice::close() {
   if (channel_ != nullptr) check(api_->destroy_comp_channel(channel_), "ibv_destroy_comp_channel");
   if (pd_ != nullptr) check(api_->dealloc_pd(pd_), "ibv_dealloc_pd");
   if (context_ != nullptr) check(api_->close_device(context_), "ibv_close_device");
-  std::vector<std::shared_ptr<const void>> held;
-  const std::lock_guard lock(live_mutex_);
-  held.swap(held_until_closed_);
 }
 
 }  // namespace stagewire

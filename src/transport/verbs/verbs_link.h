@@ -109,6 +109,8 @@ class VerbsLink final : public Link {
   std::string mismatch_with(const verbs_wire::Port& peers) const;
   void connect_missing();
   void on_created(std::uint64_t request, Result<Pairs> made);
+  /// Tells the peer that the queue pairs that it answered with are not wanted.
+  void drop(std::uint64_t request, const std::vector<verbs_wire::Queue>& remotes);
   Status on_connected(verbs_wire::Connected message);
   Status on_refused(const verbs_wire::Refused& message);
   void on_ready(std::uint64_t request, const std::shared_ptr<Pairs>& pairs, const Status& status,

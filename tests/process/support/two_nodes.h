@@ -222,6 +222,12 @@ class TwoNodes : public ::testing::TestWithParam<Route> {
     EXPECT_FALSE(got.error().key().empty()) << got.error();
   }
 
+  /// Lets time pass that nothing else here needs: a get of a key that this node does not have.
+  void pass(std::chrono::nanoseconds time) {
+    expect_kind(node->get(Source::at(node->addresses().back(), key_named("nothing")), by(time)),
+                {ErrorKind::deadline_exceeded});
+  }
+
   // The peer's.
   static Line put_command(const std::string& key, const Pattern& pattern) {
     return Line("put")
